@@ -1,0 +1,69 @@
+# `make demo` and `make test` do all their own set-up: they need python3 (3.11 or newer), make and gcc.
+
+PYTHON ?= python3
+BIN := .venv/bin
+# Written last, so that a set-up that was cut short is seen, and started afresh.
+INSTALLED := .venv/installed
+BENCHMARKS := config_push gateway
+
+# A shell's own Python set-up must not leak into ours.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV DJANGO_SETTINGS_MODULE PIP_USER PIP_TARGET PIP_PREFIX
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo demo-check test lint types coverage bench lock docs clean
+
+help:  ## Show this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+env: $(INSTALLED)  ## Make the Python environment in .venv, as requirements.lock says
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Headworks needs Python 3.11 or newer, and $(PYTHON) is older or absent: name another with make PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -q && apt-get install -y -q --no-install-recommends python3-venv; \
+	  else \
+	    echo "$(PYTHON) cannot make environments: install its venv package (Debian: sudo apt-get install python3-venv)"; exit 1; \
+	  fi
+	@[ -f $@ ] || $(PYTHON) -m venv --clear .venv
+	@rm -f $@
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: env  ## Start everything on this machine and print the address and log-in
+	$(BIN)/headworks demo
+
+demo-check: env  ## Start the demo, walk through its loops, print each step with its time, stop
+	$(BIN)/headworks demo --check
+
+test: env lint types  ## Lint, types, then all tests: import rules, translations, browser, SQLite, PostgreSQL
+	$(BIN)/python -m tests
+
+lint: env  ## Check the style of the Python files
+	$(BIN)/ruff check .
+
+types: env  ## Check the types
+	$(BIN)/mypy
+
+coverage: env  ## Run all tests and print the lines and branches that none of them reached
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m tests
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+bench: env  ## Run every benchmark; fails if one misses its targets
+	@failed=0; for name in $(BENCHMARKS); do \
+	  $(BIN)/headworks bench $$name || failed=1; done; exit $$failed
+
+lock: env  ## Write requirements.lock anew from pyproject.toml
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --all-extras pyproject.toml -o requirements.lock
+
+docs: env  ## Write the generated pages of docs/ anew
+	$(BIN)/python -m docs.generate
+
+clean:  ## Remove the environment and what the tools left behind
+	rm -rf .venv build *.egg-info .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,71 @@
+"""Pages of docs/ that are made from the code. `python -m docs.generate` (`make docs`) writes them.
+
+A test compares each with what this would write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from pathlib import Path
+
+from wire.settings import Setting
+
+DOCS = Path(__file__).resolve().parent
+
+SETTINGS_MODULES = {
+    "controlplane.settings_rows": "Control plane",
+    "gateway.settings": "Gateway",
+    "gpu_agent.settings": "Agent on a GPU node",
+}
+
+_SETTINGS_HEAD = """\
+# Settings
+
+Every process reads its settings from the environment when it starts. An empty variable counts as unset. A value that
+cannot be used stops the process with a message that names the setting and says what would be right; a secret's value
+is never printed.
+"""
+
+
+def settings_page() -> str:
+    sections = [
+        f"## {title}\n\n{_settings_table(import_module(module).SETTINGS)}"
+        for module, title in SETTINGS_MODULES.items()
+    ]
+    return "\n".join([_SETTINGS_HEAD, *sections])
+
+
+def _settings_table(settings: Iterable[Setting[object]]) -> str:
+    rows = ["| name | default | what it is for |", "|---|---|---|"]
+    for setting in settings:
+        reason = f"{setting.reason} Secret." if setting.secret else setting.reason
+        rows.append(f"| `{setting.name}` | {shown_default(setting.default)} | {_cell(reason)} |")
+    return "\n".join(rows) + "\n"
+
+
+def shown_default(value: object) -> str:
+    """A default as one would write it into the environment."""
+    if value is None or value == "" or value == ():
+        return "empty"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`{','.join(str(part) for part in value)}`"
+    return f"`{value}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page}
+
+
+def main() -> None:
+    for name, render in PAGES.items():
+        (DOCS / name).write_text(render(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Circuit breaker of one engine: closed → open → half_open → closed or open.
+
+Time is integer milliseconds: monotonic for the automatic breaker, Unix time for overrides (they carry an expiry
+that a person set). Source: seed 1, section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from wire.snapshot import BreakerThresholds, Override
+
+State = Literal["closed", "open", "half_open"]
+Outcome = Literal["success", "failure", "ignored"]
+_WINDOW_SLOTS = 10
+
+
+class Permit(NamedTuple):
+    """Leave to send one request. Its outcome counts only in the state it was given in (`generation`)."""
+
+    generation: int
+
+
+class Breaker:
+    """Opens when the error ratio over a rolling window passes a threshold; lets single probes try after a cooldown."""
+
+    def __init__(self, thresholds: BreakerThresholds) -> None:
+        self._thresholds = thresholds
+        self._state: State = "closed"
+        self._generation = 0
+        self._open_until_ms = 0
+        self._probes_taken = 0
+        self._probes_passed = 0
+        self._slots: dict[int, list[int]] = {}
+
+    def configure(self, thresholds: BreakerThresholds) -> None:
+        """Take new thresholds. The state stays; counts of a window of another length are dropped."""
+        if thresholds.window_ms != self._thresholds.window_ms:
+            self._slots = {}
+        self._thresholds = thresholds
+        if self._state == "half_open":
+            self._close_if_proven()
+
+    def state(self, now_ms: int) -> State:
+        """The state now; a cooldown that is over has become half_open."""
+        if self._state == "open" and now_ms >= self._open_until_ms:
+            self._enter("half_open")
+        return self._state
+
+    def may_try(self, now_ms: int) -> bool:
+        """Would `permit` give leave now?"""
+        state = self.state(now_ms)
+        return state == "closed" or (state == "half_open" and self._probes_taken < self._thresholds.half_open_probes)
+
+    def permit(self, now_ms: int) -> Permit | None:
+        """Leave for one request, or None. While half_open, at most `half_open_probes` are given."""
+        if not self.may_try(now_ms):
+            return None
+        if self._state == "half_open":
+            self._probes_taken += 1
+        return Permit(self._generation)
+
+    def record(self, permit: Permit, outcome: Outcome, now_ms: int) -> None:
+        """Say how a permitted request went. `ignored` (the client left) says nothing of the engine."""
+        if permit.generation != self._generation:
+            return
+        if self._state == "half_open":
+            self._record_probe(outcome, now_ms)
+        elif outcome != "ignored":
+            self._record_in_window(outcome == "failure", now_ms)
+
+    def retry_in_ms(self, now_ms: int) -> int:
+        """Time until an open breaker lets probes through; 0 in the other states."""
+        return max(0, self._open_until_ms - now_ms) if self.state(now_ms) == "open" else 0
+
+    def _record_probe(self, outcome: Outcome, now_ms: int) -> None:
+        if outcome == "failure":
+            self._open(now_ms)
+        elif outcome == "ignored":
+            self._probes_taken -= 1
+        else:
+            self._probes_passed += 1
+            self._close_if_proven()
+
+    def _close_if_proven(self) -> None:
+        if self._probes_passed >= self._thresholds.half_open_probes:
+            self._enter("closed")
+
+    def _record_in_window(self, failed: bool, now_ms: int) -> None:
+        width = max(1, self._thresholds.window_ms // _WINDOW_SLOTS)
+        slot = now_ms // width
+        if slot not in self._slots:
+            self._slots = {old: counts for old, counts in self._slots.items() if old > slot - _WINDOW_SLOTS}
+            self._slots[slot] = [0, 0]
+        counts = self._slots[slot]
+        counts[0] += 1
+        counts[1] += failed
+        if not failed:
+            return
+        requests = sum(count for count, _ in self._slots.values())
+        failures = sum(count for _, count in self._slots.values())
+        limits = self._thresholds
+        if requests >= limits.minimum_requests and failures * 1000 > limits.error_permille * requests:
+            self._open(now_ms)
+
+    def _open(self, now_ms: int) -> None:
+        self._enter("open")
+        self._open_until_ms = now_ms + self._thresholds.cooldown_ms
+
+    def _enter(self, state: State) -> None:
+        self._state = state
+        self._generation += 1
+        self._probes_taken = self._probes_passed = 0
+        self._slots = {}
+
+
+def held_override(overrides: Iterable[Override], now_ms: int) -> Override | None:
+    """The override that holds at `now_ms` (Unix time): the strictest unexpired one, open before closed.
+
+    Among equally strict ones the last to expire is named. None leaves the automatic breaker to decide.
+    """
+    live = [override for override in overrides if override.expires_at_ms > now_ms]
+    return max(live, key=lambda override: (override.state == "open", override.expires_at_ms), default=None)

@@ -1,0 +1,119 @@
+"""Token bucket with reservations: what a tenant may still take of a limit per minute.
+
+A request reserves its worst case before it runs and settles what it really used. Room comes back continuously,
+so there is no window at whose edge a limit doubles or a budget forgets to reset. All arithmetic is on integers:
+time is integer milliseconds (any monotonic origin), amounts are tokens (or requests), and the level is kept in
+1/60,000 of a token, since a limit of L per minute refills exactly L such units a millisecond.
+
+Source: seed 1, sections 10 and 22.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+MS_PER_MINUTE = 60_000
+
+
+class Granted(NamedTuple):
+    """The amount is reserved until it is settled or `expires_at_ms` passes."""
+
+    amount: int
+    expires_at_ms: int
+
+
+class Wait(NamedTuple):
+    """Not now: it fits after `wait_ms`, if nobody else takes room meanwhile."""
+
+    wait_ms: int
+
+
+class NeverFits(NamedTuple):
+    """Larger than the bucket can ever hold (`capacity`)."""
+
+    capacity: int
+
+
+class Bucket:
+    """One limit. Its capacity is the limit of a minute; it starts full. Reservations lapse after `lease_ms`."""
+
+    def __init__(self, limit_per_minute: int, now_ms: int, lease_ms: int) -> None:
+        self._limit = limit_per_minute
+        self._lease_ms = lease_ms
+        self._level = limit_per_minute * MS_PER_MINUTE
+        self._updated_ms = now_ms
+        self._reservations: dict[str, Granted] = {}
+
+    @property
+    def capacity(self) -> int:
+        return self._limit
+
+    def reserve(self, request_id: str, amount: int, now_ms: int) -> Granted | Wait | NeverFits:
+        """Take `amount` (≥ 0) for a request. Asking again for a live id answers the same grant and takes nothing."""
+        self._advance(now_ms)
+        if held := self._reservations.get(request_id):
+            return held
+        missing = amount * MS_PER_MINUTE - self._level
+        if amount > self._limit or (missing > 0 and self._limit == 0):
+            return NeverFits(self._limit)
+        if missing > 0:
+            return Wait(-(-missing // self._limit))
+        granted = Granted(amount, self._updated_ms + self._lease_ms)
+        self._reservations[request_id] = granted
+        self._level -= amount * MS_PER_MINUTE
+        return granted
+
+    def settle(self, request_id: str, used: int, now_ms: int) -> bool:
+        """Replace a reservation by what was used: less gives back, more takes a debt that refills before new grants.
+
+        Only the first settlement counts. False when the id is unknown: settled before, or expired.
+        """
+        self._advance(now_ms)
+        held = self._reservations.pop(request_id, None)
+        if held is None:
+            return False
+        self._give(held.amount - used)
+        return True
+
+    def set_limit(self, limit_per_minute: int, now_ms: int) -> None:
+        """Change the limit and keep the used part, so that lowering bites at once and raising gives room at once.
+
+        A change never makes a debt, nor deepens one: use that was within the old limit is held against the new
+        one for at most a full bucket, else a tenant lowered from 1,000,000 to 100 would wait for days.
+        """
+        self._advance(now_ms)
+        change = (limit_per_minute - self._limit) * MS_PER_MINUTE
+        self._level = max(self._level + change, min(self._level, 0))
+        self._limit = limit_per_minute
+
+    def available(self, now_ms: int) -> int:
+        """Whole tokens that a reservation could take now; 0 while in debt."""
+        self._advance(now_ms)
+        return max(0, self._level // MS_PER_MINUTE)
+
+    def debt(self, now_ms: int) -> int:
+        """Tokens used beyond what was reserved and not yet refilled, rounded up."""
+        self._advance(now_ms)
+        return max(0, -(self._level // MS_PER_MINUTE))
+
+    def full_in_ms(self, now_ms: int) -> int:
+        """Time until the bucket is full again if nothing is taken; 0 for a limit of 0."""
+        self._advance(now_ms)
+        missing = self._limit * MS_PER_MINUTE - self._level
+        return -(-missing // self._limit) if self._limit else 0
+
+    def _advance(self, now_ms: int) -> None:
+        # A clock that stands still or steps back gives nothing and takes nothing.
+        elapsed = max(0, now_ms - self._updated_ms)
+        self._updated_ms += elapsed
+        self._level = min(self._limit * MS_PER_MINUTE, self._level + elapsed * self._limit)
+        # All leases are of one length, so the reservations stand in the order of their expiry.
+        while self._reservations:
+            oldest, held = next(iter(self._reservations.items()))
+            if held.expires_at_ms > self._updated_ms:
+                break
+            del self._reservations[oldest]
+            self._give(held.amount)
+
+    def _give(self, amount: int) -> None:
+        self._level = min(self._limit * MS_PER_MINUTE, self._level + amount * MS_PER_MINUTE)

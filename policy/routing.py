@@ -1,0 +1,115 @@
+"""Which pool serves a request: ordered rules, first match wins.
+
+The gateway asks for every request; the control plane's route tester asks the same function and shows its `tried`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec import UNSET, UnsetType
+
+from wire.snapshot import Match, NameSet, Route
+
+
+class RequestFacts(NamedTuple):
+    """What a rule may ask about. `max_tokens` is the asked output length, else the model's default."""
+
+    model: str
+    tenant: str
+    priority_class: str
+    prompt_tokens: int
+    max_tokens: int
+
+
+class Tried(NamedTuple):
+    """One rule that was looked at. `mismatch` says which condition failed and why; empty for the rule that matched."""
+
+    rule: str
+    mismatch: str
+
+
+class RouteResult(NamedTuple):
+    """Where to go: `pools` in the order of preference (the drawn one, then the fallbacks).
+
+    `reason` is `matched`, `rejected` (`message` is the rule's own) or `no_route` (no rule matched).
+    """
+
+    reason: str
+    rule: str
+    pools: tuple[str, ...]
+    message: str
+    tried: tuple[Tried, ...]
+
+
+def in_order(routes: Mapping[str, Route]) -> dict[str, Route]:
+    """The same rules, sorted by (order, name): the order in which they are tried."""
+    return dict(sorted(routes.items(), key=lambda item: (item[1].order, item[0])))
+
+
+def match_route(routes: Mapping[str, Route], request: RequestFacts, draw: float) -> RouteResult:
+    """Try the rules in order. `draw` in [0, 1) picks among the matched rule's pools by weight."""
+    tried: list[Tried] = []
+    for name, route in in_order(routes).items():
+        mismatch = why_not(route.match, request)
+        tried.append(Tried(name, mismatch))
+        if mismatch:
+            continue
+        if route.pools is UNSET:
+            message = route.reject if route.reject is not UNSET else ""
+            return RouteResult("rejected", name, (), message, tuple(tried))
+        first = pool_by_weight(route.pools, draw)
+        return RouteResult("matched", name, (first, *_fallbacks(route, first)), "", tuple(tried))
+    return RouteResult("no_route", "", (), "", tuple(tried))
+
+
+def why_not(match: Match, request: RequestFacts) -> str:
+    """The first condition that the request fails, in words; empty when all hold."""
+    return (
+        _not_named("model", match.models, request.model)
+        or _not_named("tenant", match.tenants, request.tenant)
+        or _not_named("priority class", match.priority_classes, request.priority_class)
+        or _out_of_range("prompt_tokens", match.min_prompt_tokens, match.max_prompt_tokens, request.prompt_tokens)
+        or _out_of_range("max_tokens", match.min_max_tokens, match.max_max_tokens, request.max_tokens)
+    )
+
+
+def _not_named(what: str, wanted: NameSet | UnsetType, name: str) -> str:
+    if wanted is UNSET or name in wanted:
+        return ""
+    return f"{what} {name!r} is not one of {', '.join(sorted(wanted)) or 'none'}"
+
+
+def _out_of_range(what: str, low: int | UnsetType, high: int | UnsetType, value: int) -> str:
+    if low is not UNSET and value < low:
+        return f"{what} {value} is below {low}"
+    if high is not UNSET and value >= high:
+        return f"{what} {value} is not below {high}"
+    return ""
+
+
+def pool_by_weight(weights: Mapping[str, int], draw: float) -> str:
+    """The pool whose share of the weights, laid side by side in name order, holds `draw` in [0, 1).
+
+    Raises: ValueError when no pool has a weight above zero.
+    """
+    mark = draw * sum(weights.values())
+    chosen = ""
+    for pool, weight in sorted(weights.items()):
+        if weight == 0:
+            continue
+        chosen = pool
+        if mark < weight:
+            break
+        mark -= weight
+    if not chosen:
+        raise ValueError("a route needs a pool whose weight is above zero")
+    return chosen
+
+
+def _fallbacks(route: Route, first: str) -> list[str]:
+    if route.fallbacks is UNSET:
+        return []
+    ordered = sorted(route.fallbacks.items(), key=lambda item: (item[1].order, item[0]))
+    return [pool for pool, _ in ordered if pool != first]

@@ -1,0 +1,122 @@
+"""`python -m simulator.engine`: a process that answers as vLLM 0.32 does, driven by a model of its scheduler."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+from tokenizers import Tokenizer
+
+from simulator.core import EngineCore
+from simulator.generation import Generator
+from simulator.http_server import Server
+from simulator.lengths import LogNormal
+from simulator.metrics import EngineMetrics
+from simulator.scheduler import Limits, Scheduler, StepCost
+from simulator.service import EngineService
+from simulator.tokenizer import train_tokenizer
+
+INSTANT = "instant"
+# Half of chat answers are shorter than a few paragraphs and a few are very long.
+ANSWER_LENGTHS = LogNormal(median_tokens=150, sigma=1.0)
+# What is written has left by then, or its reader does not read.
+FLUSH_SECONDS = 1.0
+log = logging.getLogger("simulator.engine")
+
+
+def _speed(text: str) -> float | None:
+    """None is an instant engine."""
+    if text == INSTANT:
+        return None
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0.001 <= speed <= 10_000:
+        raise argparse.ArgumentTypeError(f"give {INSTANT} or a number from 0.001 to 10000, not {text!r}")
+    return speed
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"give a port from 0 to 65535, not {text!r}")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Limits()
+    parser = argparse.ArgumentParser(prog="python -m simulator.engine", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=_port, default=8000, help="0 lets the system choose; the port is printed")
+    parser.add_argument("--model", default="simulated-8b", help="the model's name")
+    parser.add_argument("--served-model-name", nargs="+", help="names that clients may use (default: the model's)")
+    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="a tokenizer.json (default: the built-in one)")
+    parser.add_argument("--kv-capacity-tokens", type=int, default=defaults.kv_capacity_tokens)
+    parser.add_argument("--max-num-seqs", type=int, default=defaults.max_num_seqs)
+    parser.add_argument("--max-num-batched-tokens", type=int, default=defaults.max_num_batched_tokens)
+    parser.add_argument("--max-model-len", type=int, default=defaults.max_model_len_tokens)
+    parser.add_argument(
+        "--speed", type=_speed, default=1.0, help="how many times faster than the modelled GPU, or 'instant' (no model)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="decides the texts and lengths of all answers")
+    parser.add_argument(
+        "--shutdown-timeout", type=float, default=0.0, help="seconds that running answers have to end after SIGTERM"
+    )
+    return parser
+
+
+async def serve(options: argparse.Namespace, limits: Limits, generator: Generator) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises: OSError when the address cannot be taken.
+    """
+    names = generator.served_names
+    scheduler = Scheduler(limits, StepCost())
+    metrics = EngineMetrics(names[0], scheduler)
+    core = None if options.speed is None else EngineCore(scheduler, metrics, options.speed)
+    service = EngineService(generator, metrics, limits, core)
+    server = Server(service)
+    port = await server.listen(options.host, options.port)
+    log.info("simulated engine for %s on http://%s:%d", names[0], options.host, port)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await stop.wait()
+    await service.stop(options.shutdown_timeout)
+    await server.close(FLUSH_SECONDS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    try:
+        limits = Limits(
+            kv_capacity_tokens=options.kv_capacity_tokens,
+            max_num_seqs=options.max_num_seqs,
+            max_num_batched_tokens=options.max_num_batched_tokens,
+            max_model_len_tokens=options.max_model_len,
+        )
+        tokenizer = Tokenizer.from_file(str(options.tokenizer)) if options.tokenizer else train_tokenizer()
+        names = options.served_model_name or [options.model]
+        generator = Generator(tokenizer, names, limits.max_model_len_tokens, ANSWER_LENGTHS, options.seed)
+    except ValueError as error:
+        parser.error(str(error))
+    except Exception as error:  # tokenizers raises plain Exception for a file it cannot read
+        parser.error(f"--tokenizer {options.tokenizer}: {error}")
+    try:
+        uvloop.run(serve(options, limits, generator))
+    except OSError as error:
+        log.error("cannot listen on %s:%d: %s", options.host, options.port, error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

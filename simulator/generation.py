@@ -1,0 +1,144 @@
+"""What a simulated engine will answer, decided when the request arrives: how many tokens, which ones, why it ends.
+
+The answer depends on the seed, the prompt and the choice's index alone, as a model at temperature 0: the same
+request gets the same answer in any order of arrival.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from array import array
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from simulator.answers import FinishReason, Shape, json_text
+from simulator.lengths import LengthDistribution
+from simulator.requests import (
+    MAX_CHOICES,
+    ChatRequest,
+    CompletionRequest,
+    Message,
+    bad_request,
+    decode,
+    model_not_found,
+)
+from simulator.tokenizer import Words, chat_prompt
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One answer to be made of `tokens`."""
+
+    prompt_tokens: int
+    tokens: list[int]
+    finish_reason: FinishReason
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """One request, understood. `prompt_tokens` counts each prompt once, as in the usage that is reported."""
+
+    shape: Shape
+    stream: bool
+    include_usage: bool
+    prompt_tokens: int
+    choices: list[Choice]
+
+    @property
+    def completion_tokens(self) -> int:
+        return sum(len(choice.tokens) for choice in self.choices)
+
+
+class Generator:
+    """Turns request bodies into jobs. Holds no state that a request changes, so any thread may call it."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        served_names: list[str],
+        max_model_len_tokens: int,
+        lengths: LengthDistribution,
+        seed: int,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._words = Words(tokenizer)
+        self._json_texts = {token: json_text(text) for token, text in self._words.texts.items()}
+        self.served_names = served_names
+        self._shapes = {(chat, name): Shape(chat, name) for chat in (True, False) for name in served_names}
+        self._max_model_len_tokens = max_model_len_tokens
+        self._lengths = lengths
+        self._seed = seed
+
+    def tokenize(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+    def tokenize_chat(self, messages: list[Message]) -> list[int]:
+        return self.tokenize(chat_prompt([(message.role, message.text) for message in messages]))
+
+    def token_text(self, token: int) -> bytes:
+        """The text of an answer's token, as the inside of a JSON string."""
+        return self._json_texts[token]
+
+    def plan(self, chat: bool, body: bytes) -> Job:
+        """Read, measure and answer one request.
+
+        Raises: ApiError naming the field that is wrong, or the prompt that does not fit the model's length.
+        """
+        request: ChatRequest | CompletionRequest = decode(body, ChatRequest if chat else CompletionRequest)
+        model = self.served_names[0] if request.model is None else request.model
+        shape = self._shapes.get((chat, model))
+        if shape is None:
+            raise model_not_found(model)
+        if isinstance(request, ChatRequest):
+            prompts = [self.tokenize_chat(request.messages)]
+        else:
+            prompts = [self._prompt_ids(prompt) for prompt in request.prompts()]
+        if len(prompts) * request.choices > MAX_CHOICES:
+            raise bad_request(f"n times the number of prompts must be at most {MAX_CHOICES}", "n")
+        choices = [self._choice(prompt, index, request) for prompt in prompts for index in range(request.choices)]
+        return Job(shape, bool(request.stream), request.include_usage, sum(map(len, prompts)), choices)
+
+    def _prompt_ids(self, prompt: str | list[int]) -> list[int]:
+        if isinstance(prompt, str):
+            ids = self.tokenize(prompt)
+        else:
+            size = self._tokenizer.get_vocab_size()
+            if any(not 0 <= token < size for token in prompt):
+                raise bad_request(f"prompt holds a token id outside the vocabulary (0 to {size - 1})", "prompt")
+            ids = prompt
+        if not ids:
+            raise bad_request("prompt must hold at least one token", "prompt")
+        return ids
+
+    def _choice(self, prompt: list[int], index: int, request: ChatRequest | CompletionRequest) -> Choice:
+        room = self._max_model_len_tokens - len(prompt)
+        if room < 1:
+            raise bad_request(
+                f"This model's maximum context length is {self._max_model_len_tokens} tokens. However, your "
+                f"request has {len(prompt)} input tokens. Please reduce the length of the input.",
+                "messages" if isinstance(request, ChatRequest) else "prompt",
+            )
+        asked = request.asked_tokens
+        if asked is not None and asked > room:
+            named = isinstance(request, ChatRequest) and request.max_completion_tokens is not None
+            raise bad_request(
+                f"max_tokens is too large: {asked}. This model's maximum context length is "
+                f"{self._max_model_len_tokens} tokens and your request has {len(prompt)} input tokens, so at most "
+                f"{room} are left.",
+                "max_completion_tokens" if named else "max_tokens",
+            )
+        max_tokens = room if asked is None else asked
+        digest = hashlib.blake2b(array("I", prompt).tobytes(), digest_size=16).hexdigest()
+        rng = random.Random(f"{self._seed}:{request.seed}:{index}:{digest}")
+        drawn = max_tokens if request.ignore_eos else self._lengths.draw(rng)
+        tokens = min(drawn, max_tokens)
+        return Choice(
+            prompt_tokens=len(prompt),
+            tokens=self._words.draw(rng, tokens),
+            finish_reason="length" if drawn >= max_tokens else "stop",
+            max_tokens=max_tokens,
+        )

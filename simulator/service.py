@@ -1,0 +1,215 @@
+"""The HTTP face of a simulated engine: vLLM's routes, and one to make it misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from simulator.answers import DONE, Identity
+from simulator.core import EngineCore
+from simulator.generation import Generator, Job
+from simulator.http_server import Exchange, chunk, error_body
+from simulator.instant import InstantAnswers
+from simulator.live import LiveAnswer
+from simulator.metrics import EngineMetrics
+from simulator.requests import ApiError, Fault, StreamField, TokenizeRequest, bad_request, decode
+from simulator.scheduler import Limits
+
+VERSION = "0.32.0+simulated"
+METRICS_PAGE = b"text/plain; version=0.0.4; charset=utf-8"
+# Longer bodies are tokenized on another thread, so that they do not stop everyone's stream.
+LONG_BODY_BYTES = 64 * 1024
+log = logging.getLogger("simulator.engine")
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+
+
+class EngineService:
+    """Answers exchanges. `core` is None for an instant engine, which schedules nothing."""
+
+    def __init__(
+        self,
+        generator: Generator,
+        metrics: EngineMetrics,
+        limits: Limits,
+        core: EngineCore | None,
+    ) -> None:
+        self._generator, self._metrics, self._limits, self._core = generator, metrics, limits, core
+        self._instant = InstantAnswers(generator, metrics) if core is None else None
+        self._started_at = int(time.time())
+        self._fault = Fault(kind="none")
+        self._faulty_requests = 0
+        self._live: set[LiveAnswer] = set()
+        self._idle = asyncio.Event()
+        self._stopping = False
+        self._routes: dict[bytes, tuple[bytes, Callable[[Exchange], None]]] = {
+            b"/v1/chat/completions": (b"POST", lambda exchange: self._generate(exchange, chat=True)),
+            b"/v1/completions": (b"POST", lambda exchange: self._generate(exchange, chat=False)),
+            b"/v1/models": (b"GET", self._models),
+            b"/health": (b"GET", lambda exchange: exchange.answer(200, b"")),
+            b"/ping": (b"GET", lambda exchange: exchange.answer(200, b"")),
+            b"/version": (b"GET", lambda exchange: exchange.answer(200, msgspec.json.encode({"version": VERSION}))),
+            b"/load": (b"GET", lambda exchange: exchange.answer(200, b'{"server_load":%d}' % len(self._live))),
+            b"/metrics": (b"GET", lambda exchange: exchange.answer(200, metrics.page(), METRICS_PAGE)),
+            b"/tokenize": (b"POST", self._tokenize),
+            b"/simulator/fault": (b"POST", self._set_fault),
+        }
+
+    def __call__(self, exchange: Exchange) -> None:
+        request = exchange.request
+        method, handler = self._routes.get(request.path, (b"", None))
+        if handler is None:
+            exchange.answer(404, error_body(404, "NotFoundError", "there is no such path"))
+        elif request.method != method:
+            allow = b"allow: %b\r\n" % method
+            exchange.answer(405, error_body(405, "BadRequestError", f"use {method.decode()}"), headers=allow)
+        else:
+            try:
+                handler(exchange)
+            except Exception as error:
+                _refuse(exchange, error)
+
+    async def stop(self, timeout_seconds: float) -> None:
+        """Take no new work and give what runs so long to end; then end it by an error."""
+        self._stopping = True
+        if self._live and timeout_seconds > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), timeout_seconds)
+        for answer in list(self._live):
+            answer.fail(500, "the engine was shut down")
+
+    def _generate(self, exchange: Exchange, chat: bool) -> None:
+        if self._stopping:
+            raise ApiError(500, "InternalServerError", "the engine is shutting down")
+        if self._fault.kind != "none" and self._misbehave(exchange):
+            return
+        if self._instant is not None:
+            given = exchange.request.headers.get(b"x-request-id")
+            self._instant.answer(exchange, chat, _request_id(given), int(time.time()))
+        elif len(exchange.request.body) <= LONG_BODY_BYTES:
+            self._start(exchange, self._generator.plan(chat, exchange.request.body))
+        else:
+            self._plan_on_thread(exchange, chat)
+
+    def _plan_on_thread(self, exchange: Exchange, chat: bool) -> None:
+        def planned(future: asyncio.Future[Job]) -> None:
+            if future.cancelled():
+                return
+            if (error := future.exception()) is not None:
+                _refuse(exchange, error)
+            else:
+                self._start(exchange, future.result())
+
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, self._generator.plan, chat, exchange.request.body).add_done_callback(planned)
+
+    def _start(self, exchange: Exchange, job: Job) -> None:
+        if not exchange.open or self._core is None:
+            return
+        request_id = _request_id(exchange.request.headers.get(b"x-request-id"))
+        identity = Identity(job.shape.id_prefix + request_id, int(time.time()))
+        answer = LiveAnswer(
+            exchange, job, identity, self._generator, self._core, self._metrics, ended=self._answer_ended
+        )
+        self._live.add(answer)
+        self._idle.clear()
+        answer.start()
+
+    def _answer_ended(self, answer: LiveAnswer) -> None:
+        self._live.discard(answer)
+        if not self._live:
+            self._idle.set()
+
+    def _misbehave(self, exchange: Exchange) -> bool:
+        """Do what the fault says; True when it answered or swallowed this request."""
+        fault = self._fault
+        if fault.requests is not None:
+            self._faulty_requests += 1
+            if self._faulty_requests >= fault.requests:
+                self._apply(Fault(kind="none"))
+        if fault.kind == "hang":
+            # An instant engine has no core that could hang for it: the exchange stays without an answer.
+            return self._core is None
+        if fault.kind == "error_500":
+            raise ApiError(500, "InternalServerError", "simulated fault: error_500")
+        if fault.kind == "sse_error":
+            error = error_body(503, "ServiceUnavailableError", "simulated fault: sse_error")
+            if decode(exchange.request.body, StreamField).stream:
+                exchange.start_stream()
+                exchange.end_stream(chunk(b"data: %b\n\n" % error) + DONE)
+            else:
+                exchange.answer(503, error)
+            return True
+        return False
+
+    def _set_fault(self, exchange: Exchange) -> None:
+        if not exchange.from_loopback:
+            raise ApiError(403, "PermissionDeniedError", "faults are taken from this machine only")
+        fault: Fault = decode(exchange.request.body, Fault)
+        if fault.kind == "slow" and self._core is None:
+            raise bad_request("an instant engine has no steps to slow down", "kind")
+        if fault.requests is not None and fault.kind not in ("error_500", "sse_error"):
+            raise bad_request("requests is for error_500 and sse_error", "requests")
+        self._apply(fault)
+        exchange.answer(200, msgspec.json.encode(fault))
+
+    def _apply(self, fault: Fault) -> None:
+        self._fault, self._faulty_requests = fault, 0
+        if self._core is not None:
+            self._core.slow_factor = fault.factor if fault.kind == "slow" else 1.0
+            self._core.set_hung(fault.kind == "hang")
+
+    def _models(self, exchange: Exchange) -> None:
+        cards = [
+            {
+                "id": name,
+                "object": "model",
+                "created": self._started_at,
+                "owned_by": "headworks-simulator",
+                "root": self._generator.served_names[0],
+                "parent": None,
+                "max_model_len": self._limits.max_model_len_tokens,
+            }
+            for name in self._generator.served_names
+        ]
+        exchange.answer(200, msgspec.json.encode({"object": "list", "data": cards}))
+
+    def _tokenize(self, exchange: Exchange) -> None:
+        request: TokenizeRequest = decode(exchange.request.body, TokenizeRequest)
+        if (request.prompt is None) == (request.messages is None):
+            raise bad_request("give either prompt or messages", "prompt")
+        if request.messages is not None:
+            tokens = self._generator.tokenize_chat(request.messages)
+        else:
+            tokens = self._generator.tokenize(request.prompt or "")
+        exchange.answer(
+            200,
+            msgspec.json.encode(
+                {
+                    "count": len(tokens),
+                    "max_model_len": self._limits.max_model_len_tokens,
+                    "tokens": tokens,
+                    "token_strs": None,
+                }
+            ),
+        )
+
+
+def _request_id(given: bytes | None) -> bytes:
+    """The client's request id where it can stand in JSON and a header as it is, else a new one."""
+    if given is not None and _REQUEST_ID.fullmatch(given):
+        return given
+    return uuid.uuid4().hex.encode()
+
+
+def _refuse(exchange: Exchange, error: BaseException) -> None:
+    if not isinstance(error, ApiError):
+        log.error("a request to %r failed", exchange.request.path, exc_info=error)
+        error = ApiError(500, "InternalServerError", "the simulated engine failed; its log says why")
+    exchange.answer(error.status, error_body(error.status, error.kind, str(error), error.param))

@@ -1,0 +1,75 @@
+"""Fixtures that every part's tests may use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers import postgres_server, redis_server
+from tests.services import service_binary
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+_CONTROLPLANE_TESTS = Path(__file__).parent / "controlplane"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(_CONTROLPLANE_TESTS):
+            item.add_marker(pytest.mark.controlplane)
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """SQLite's tests use a file with a write-ahead log, as the product does.
+
+    Django would take a database in memory, whose threads share one cache and lock each other out of its tables.
+    """
+    from django.conf import settings
+
+    database = settings.DATABASES["default"]
+    if database["ENGINE"].endswith("sqlite3"):
+        worker = os.environ.get("PYTEST_XDIST_WORKER", "only")
+        database.setdefault("TEST", {})["NAME"] = str(settings.DATA_DIR / f"test-{worker}.sqlite3")
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A real PostgreSQL: that of the production profile, else one started for this run."""
+    if profile_url := os.environ.get("HEADWORKS_DATABASE_URL"):
+        yield profile_url
+    else:
+        with postgres_server() as url:
+            yield url
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """A real Redis with its database number: that of the production profile, else one started for this run."""
+    if profile_url := os.environ.get("HEADWORKS_REDIS_URL"):
+        yield profile_url
+    else:
+        with redis_server() as url:
+            yield f"{url}/0"
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    """The system's Chromium.
+
+    One a test: Playwright's sync API keeps an event loop running in this thread while it is open, which asyncio's
+    tests and Django's ORM both refuse. So reach the product through its address, not through the ORM, meanwhile.
+    """
+    from playwright.sync_api import sync_playwright
+
+    chromium = service_binary("chromium")
+    with sync_playwright() as playwright:
+        # Chromium's own sandbox refuses root, and needs user namespaces that containers often lack.
+        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()

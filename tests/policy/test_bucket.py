@@ -1,0 +1,200 @@
+"""Laws of the token bucket, over any history."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from policy.bucket import MS_PER_MINUTE, Bucket, Granted, NeverFits, Wait
+from policy.quota import gateway_share
+
+LEASE_MS = 90_000
+
+
+def bucket(limit: int, now_ms: int = 0) -> Bucket:
+    return Bucket(limit, now_ms, LEASE_MS)
+
+
+def test_it_starts_full_refills_evenly_and_holds_no_more_than_a_minute():
+    tpm = bucket(600)
+    assert tpm.reserve("a", 600, 0) == Granted(600, LEASE_MS)
+    assert tpm.settle("a", 600, 0)
+    assert [tpm.available(ms) for ms in (0, 99, 100, 1_000, 30_000, 60_000, 600_000)] == [0, 0, 1, 10, 300, 600, 600]
+
+
+def test_a_refusal_says_when_it_fits_or_that_it_never_does():
+    tpm = bucket(600)
+    tpm.reserve("a", 500, 0)
+    assert tpm.reserve("b", 101, 0) == Wait(100)
+    assert tpm.reserve("c", 601, 0) == NeverFits(600)
+    assert isinstance(tpm.reserve("b", 101, 100), Granted)
+
+
+def test_a_limit_of_zero_never_fits_and_answers_no_time():
+    closed = bucket(0)
+    assert closed.reserve("a", 1, 0) == NeverFits(0)
+    assert closed.full_in_ms(0) == 0
+
+
+def test_a_debt_at_a_limit_lowered_to_zero_is_no_division_by_zero():
+    tpm = bucket(10)
+    tpm.reserve("a", 10, 0)
+    tpm.settle("a", 50, 0)
+    tpm.set_limit(0, 0)
+    assert tpm.reserve("b", 0, 0) == NeverFits(0)
+
+
+def test_lowering_bites_at_once_and_makes_no_debt_of_what_was_allowed():
+    tpm = bucket(1_000_000)
+    tpm.reserve("a", 500_000, 0)
+    tpm.settle("a", 500_000, 0)
+    tpm.set_limit(100, 0)
+    assert (tpm.available(0), tpm.debt(0)) == (0, 0)
+    assert isinstance(tpm.reserve("b", 100, MS_PER_MINUTE), Granted)
+
+
+def test_raising_gives_room_at_once_and_keeps_the_used_part():
+    tpm = bucket(100)
+    tpm.reserve("a", 100, 0)
+    tpm.set_limit(150, 0)
+    assert tpm.available(0) == 50
+
+
+def test_raising_pays_a_debt_and_lowering_does_not_deepen_it():
+    tpm = bucket(100)
+    tpm.reserve("a", 100, 0)
+    tpm.settle("a", 130, 0)
+    assert tpm.debt(0) == 30
+    tpm.set_limit(10, 0)
+    assert tpm.debt(0) == 30
+    tpm.set_limit(120, 0)
+    assert tpm.available(0) == 80
+
+
+def test_a_lease_that_nobody_settles_comes_back_and_a_late_settlement_counts_nothing():
+    tpm = bucket(100)
+    tpm.reserve("a", 100, 0)
+    assert tpm.available(LEASE_MS - 1) == 100, "refilled meanwhile"
+    tpm.reserve("b", 100, LEASE_MS - 1)
+    assert tpm.available(LEASE_MS) == 100
+    assert not tpm.settle("a", 100, LEASE_MS)
+    assert tpm.available(LEASE_MS) == 100
+
+
+@given(st.integers(1, 10**9), st.integers(0, 10**9), st.integers(0, 10**9))
+def test_the_wait_is_enough_and_not_a_millisecond_too_long(limit: int, taken: int, asked: int):
+    taken, asked = min(taken, limit), min(asked, limit)
+    tpm = bucket(limit)
+    tpm.reserve("a", taken, 0)
+    answer = tpm.reserve("b", asked, 0)
+    if isinstance(answer, Wait):
+        assert isinstance(tpm.reserve("b", asked, answer.wait_ms - 1), Wait)
+        assert isinstance(tpm.reserve("b", asked, answer.wait_ms), Granted)
+    else:
+        assert taken + asked <= limit
+
+
+@given(st.integers(0, 10**7), st.integers(1, 200))
+def test_shares_together_stay_within_a_limit_that_has_one_for_each(limit: int, gateways: int):
+    shares = gateway_share(limit, gateways) * gateways
+    assert shares <= max(limit, gateways if limit else 0)
+    assert limit == 0 or gateway_share(limit, gateways) >= 1
+
+
+def test_a_lone_gateway_takes_the_whole_limit():
+    assert [gateway_share(7, gateways) for gateways in (1, 0, 2, 8)] == [7, 7, 3, 1]
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Reserves, settles, forgets, waits and changes limits, and keeps its own books of what was given out."""
+
+    @initialize(limit=st.integers(0, 5_000))
+    def begin(self, limit: int) -> None:
+        self.bucket = bucket(limit)
+        self.now_ms = 0
+        self.limits = [limit]
+        self.live: dict[str, Granted] = {}
+        self.ids = 0
+        # Net tokens given out so far, and the same at each moment, with the debt then.
+        self.given = 0
+        self.history: list[tuple[int, int, int]] = [(0, 0, 0)]
+        self.changes: list[int] = []
+
+    def expire(self) -> None:
+        for request_id, held in list(self.live.items()):
+            if held.expires_at_ms <= self.now_ms:
+                del self.live[request_id]
+                self.given -= held.amount
+
+    @rule(amount=st.integers(0, 6_000))
+    def reserve(self, amount: int) -> None:
+        self.ids += 1
+        before = self.bucket.available(self.now_ms)
+        answer = self.bucket.reserve(str(self.ids), amount, self.now_ms)
+        if isinstance(answer, Granted):
+            assert amount <= before or amount == 0
+            assert answer.amount == amount
+            self.live[str(self.ids)] = answer
+            self.given += amount
+        else:
+            assert amount > before or before == 0
+            assert self.bucket.available(self.now_ms) == before
+            assert isinstance(answer, NeverFits) == (amount > self.limits[-1] or self.limits[-1] == 0)
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data(), used=st.integers(0, 8_000))
+    def settle(self, data: st.DataObject, used: int) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.live)))
+        held = self.live.pop(request_id)
+        assert self.bucket.settle(request_id, used, self.now_ms)
+        assert not self.bucket.settle(request_id, used, self.now_ms)
+        self.given += used - held.amount
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def reserve_again(self, data: st.DataObject) -> None:
+        request_id = data.draw(st.sampled_from(sorted(self.live)))
+        before = self.bucket.available(self.now_ms)
+        assert self.bucket.reserve(request_id, 5_000, self.now_ms) == self.live[request_id]
+        assert self.bucket.available(self.now_ms) == before
+
+    @rule(ms=st.integers(0, 120_000))
+    def wait(self, ms: int) -> None:
+        self.now_ms += ms
+        self.expire()
+
+    @rule(limit=st.integers(0, 5_000))
+    def change_limit(self, limit: int) -> None:
+        debt = self.bucket.debt(self.now_ms)
+        self.bucket.set_limit(limit, self.now_ms)
+        assert self.bucket.debt(self.now_ms) <= debt
+        self.limits.append(limit)
+        # What came before is held under other limits; the law of windows is for one limit.
+        self.given = 0
+        self.history = []
+
+    @invariant()
+    def no_window_gave_more_than_the_capacity_and_its_refill(self) -> None:
+        if not hasattr(self, "bucket"):
+            return
+        limit = self.limits[-1]
+        assert self.bucket.available(self.now_ms) <= limit
+        debt = self.bucket.debt(self.now_ms)
+        for then_ms, given_then, _ in self.history:
+            refill = limit * (self.now_ms - then_ms) / MS_PER_MINUTE
+            assert self.given - given_then <= limit + refill + debt
+        self.history.append((self.now_ms, self.given, debt))
+
+
+TestAnyHistory = AnyHistory.TestCase
+
+
+@pytest.mark.parametrize("back_ms", [1, 10_000])
+def test_a_clock_that_steps_back_gives_nothing_twice(back_ms: int):
+    tpm = bucket(600, 100_000)
+    tpm.reserve("a", 600, 100_000)
+    assert tpm.available(110_000) == 100
+    assert tpm.available(110_000 - back_ms) == 100
+    assert tpm.available(110_000) == 100

@@ -1,0 +1,8 @@
+"""Messages between Headworks processes: snapshots, acks, reports, events, decisions. No Django.
+
+Bump `PROTOCOL` when a message changes so that an older peer would misread it; the control plane serves
+this version and the one before.
+"""
+
+PROTOCOL = 1
+SERVED_PROTOCOLS = (PROTOCOL,)

@@ -1,0 +1,89 @@
+"""One bounded HTTP call to the control plane, and the two ways in which it can fail."""
+
+from __future__ import annotations
+
+import aiohttp
+import msgspec
+
+from wire import PROTOCOL
+from wire.messages import UNREADABLE
+
+ANSWER_LIMIT_BYTES = 64 * 2**20  # the largest artifact
+CALL_TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=5, sock_read=10)
+HEADERS = {"X-Headworks-Protocol": str(PROTOCOL)}
+_PROBLEM_LIMIT_BYTES = 64 * 2**10
+_RETRIED_STATUSES = (408, 425, 429)
+
+
+class TargetRefused(Exception):
+    """The control plane refused for good (401, 403, 409, 426 …): the same call would be refused again.
+
+    `code` is the problem's named reason, `message` says what would be right, `status` is the HTTP status (0: the
+    refusal was made here, before any call).
+    """
+
+    def __init__(self, code: str, message: str, status: int = 0) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code, self.message, self.status = code, message, status
+
+
+class TargetUnavailable(aiohttp.ClientError):
+    """No usable answer this time; the same call may succeed later."""
+
+
+class _ProblemDocument(msgspec.Struct):
+    """The parts of RFC 9457 that a target reads."""
+
+    code: str = ""
+    title: str = ""
+    detail: str = ""
+
+
+async def call(
+    session: aiohttp.ClientSession, method: str, url: str, *, token: str | None = None, body: bytes | None = None
+) -> bytes:
+    """The answer's body, at most `ANSWER_LIMIT_BYTES` of it.
+
+    Raises: TargetRefused, or an aiohttp.ClientError (TargetUnavailable among them) where a retry makes sense.
+    """
+    headers = {**HEADERS, **authorization(token)}
+    if body is not None:
+        headers["Content-Type"] = "application/json"
+    try:
+        # A redirect could carry the token to another host.
+        async with session.request(
+            method, url, data=body, headers=headers, timeout=CALL_TIMEOUT, allow_redirects=False
+        ) as response:
+            if not 200 <= response.status < 300:
+                raise await failure_of(response)
+            return await _read(response, ANSWER_LIMIT_BYTES)
+    except TimeoutError as error:
+        raise TargetUnavailable("no answer in time") from error
+
+
+def authorization(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+async def failure_of(response: aiohttp.ClientResponse) -> TargetRefused | TargetUnavailable:
+    """What an answer outside 2xx means, read from its problem+json where it has one."""
+    try:
+        problem = msgspec.json.decode(await _read(response, _PROBLEM_LIMIT_BYTES), type=_ProblemDocument)
+    except (*UNREADABLE, TargetUnavailable):
+        problem = _ProblemDocument()
+    status = response.status
+    message = problem.detail or problem.title or f"{status} {response.reason}"
+    if 400 <= status < 500 and status not in _RETRIED_STATUSES:
+        return TargetRefused(problem.code or f"http_{status}", message, status)
+    if 300 <= status < 400:
+        message = "redirects are not followed; give the address that the control plane itself answers at"
+    return TargetUnavailable(f"answered {status}: {message}")
+
+
+async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    answer = bytearray()
+    async for chunk in response.content.iter_any():
+        answer += chunk
+        if len(answer) > limit_bytes:
+            raise TargetUnavailable(f"answered more than {limit_bytes} bytes")
+    return bytes(answer)

@@ -1,0 +1,43 @@
+"""Private files: written whole or not at all, readable by their owner alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`, mode 0600. A crash at any moment leaves the old file or the new one.
+
+    Raises: OSError; the old file is then untouched.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # One fixed name, so that a process killed while writing leaves at most one such file behind.
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, 0o600)
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        temporary.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def read_bounded(path: Path, limit_bytes: int) -> bytes:
+    """The whole file. Raises OSError, or ValueError if it is longer than `limit_bytes`."""
+    with path.open("rb") as file:
+        data = file.read(limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise ValueError(f"{path} is longer than {limit_bytes} bytes")
+    return data

@@ -1,0 +1,163 @@
+"""Bodies and stream events between targets and the control plane (INTERFACES, "Endpoints between processes")."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from wire.problems import Problem
+from wire.snapshot import EpochMillis, Name, Positive, Sha256
+
+TargetKind = Literal["gateway", "node"]
+Token = Annotated[str, Meta(min_length=20, max_length=200)]
+ShortText = Annotated[str, Meta(max_length=200)]
+LongText = Annotated[str, Meta(max_length=2000)]
+Revision = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+MAX_PROBLEMS = 100
+# What reading JSON from outside raises: not JSON or not of the type, not UTF-8, nested too deeply.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+MAX_ENGINES = 256
+Whole = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+
+
+class EnrolRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """`POST targets/enrol`. `protocol` is `wire.PROTOCOL` of the sender."""
+
+    join_token: Token
+    kind: TargetKind
+    name: Name
+    version: Annotated[str, Meta(min_length=1, max_length=64)]
+    protocol: Annotated[int, Meta(ge=0, le=10_000)]
+
+
+class EnrolAnswer(Struct, frozen=True):
+    """`token` is shown this once. Ask for a new one (`POST targets/rotate`) at half its life."""
+
+    target_id: int
+    token: Token
+    expires_at_ms: EpochMillis
+
+
+class SnapshotEvent(Struct, frozen=True):
+    """The whole slice. `hash` is `content_hash(content)`."""
+
+    revision: Revision
+    hash: Sha256
+    content: dict[str, Any]
+
+
+class PatchEvent(Struct, frozen=True, rename={"from_revision": "from"}):
+    """An RFC 7396 patch of the slice at `from`. `hash` is that of the patched slice."""
+
+    from_revision: Revision
+    revision: Revision
+    hash: Sha256
+    patch: dict[str, Any]
+
+
+class PeersEvent(Struct, frozen=True):
+    """How many gateways hold a stream now, the reader included; shares are limit ÷ this while Redis is away."""
+
+    live_gateways: Positive
+
+
+StreamEvent = SnapshotEvent | PatchEvent | PeersEvent
+_event_types: dict[str, type[StreamEvent]] = {"snapshot": SnapshotEvent, "patch": PatchEvent, "peers": PeersEvent}
+
+
+class Ack(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """`POST config/ack`: {revision, hash, applied_at} or {revision, error}. `applied_at` is Unix time in ms."""
+
+    revision: Revision
+    hash: Sha256 | UnsetType = UNSET
+    applied_at: EpochMillis | UnsetType = UNSET
+    error: Annotated[list[Problem], Meta(min_length=1, max_length=MAX_PROBLEMS)] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        applied = (self.hash is not UNSET, self.applied_at is not UNSET)
+        if applied != ((True, True) if self.error is UNSET else (False, False)):
+            raise ValueError("give either `hash` and `applied_at`, or `error`")
+
+
+class GpuReport(Struct, frozen=True, omit_defaults=True):
+    """One GPU of a node's inventory; a field that the driver does not support is absent."""
+
+    uuid: ShortText
+    index: Annotated[int, Meta(ge=0, le=1023)]
+    model: ShortText
+    memory_bytes: Whole | UnsetType = UNSET
+    pci_bus_id: ShortText | UnsetType = UNSET
+    simulated: bool = False
+
+
+class EngineReport(Struct, frozen=True, omit_defaults=True):
+    """What an agent saw of one engine. `state`: `up` answered its health check, `down` did not."""
+
+    name: Name
+    state: Literal["up", "down", "starting"]
+    version: ShortText | UnsetType = UNSET
+    kv_capacity_tokens: Whole | UnsetType = UNSET
+    error: LongText | UnsetType = UNSET
+
+
+class NodeReport(Struct, frozen=True, omit_defaults=True):
+    """`POST nodes/report`, every 15 s and on change. `simulated` labels a node whose hardware is not real."""
+
+    version: ShortText
+    gpus: Annotated[list[GpuReport], Meta(max_length=64)] = []
+    engines: Annotated[list[EngineReport], Meta(max_length=MAX_ENGINES)] = []
+    driver_version: ShortText | UnsetType = UNSET
+    gpu_source: Literal["nvml", "simulated", "none"] = "none"
+    simulated: bool = False
+    cordon_applied: bool = False
+
+
+class Event(Struct, frozen=True, forbid_unknown_fields=True):
+    """One thing that happened. `id` makes a resend count once; `at` is Unix time in ms."""
+
+    id: Annotated[str, Meta(min_length=8, max_length=100)]
+    at: EpochMillis
+    node: Name
+    kind: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,63}$")]
+    subject: ShortText
+    severity: Literal["info", "warning", "critical"]
+    detail: LongText
+
+
+class Decision(Struct, frozen=True, omit_defaults=True, rename={"priority_class": "class"}):
+    """Why a gateway admitted or refused one request, with the numbers it weighed. `at` is Unix time in ms."""
+
+    request_id: Annotated[str, Meta(min_length=1, max_length=128)]
+    at: EpochMillis
+    revision: Revision
+    stage: ShortText
+    reason: ShortText
+    status: Annotated[int, Meta(ge=100, le=599)]
+    tenant: ShortText = "unknown"
+    priority_class: ShortText = "unknown"
+    pool: ShortText = "unknown"
+    numbers: Annotated[dict[ShortText, int], Meta(max_length=64)] = {}
+
+
+class LastKnownGood(Struct, frozen=True):
+    """The file in which a target keeps its slice, mode 0600."""
+
+    revision: Revision
+    hash: Sha256
+    content: dict[str, Any]
+
+
+def encode_sse(name: str, message: StreamEvent) -> bytes:
+    """One server-sent event. Its data is one line, since JSON escapes line ends."""
+    return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(message) + b"\n\n"
+
+
+def decode_sse(name: str, data: bytes) -> StreamEvent | None:
+    """Read an event's data; None for an event of a later version that this one does not know.
+
+    Raises: one of UNREADABLE, naming the field.
+    """
+    kind = _event_types.get(name)
+    return None if kind is None else msgspec.json.decode(data, type=kind)

@@ -1,0 +1,90 @@
+"""Settings are rows: name, default, reason. Every process reads its own rows from the environment, here only.
+
+`docs/settings.md` lists every row; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class BadSetting(ValueError):
+    """A setting's value cannot be used; the message says which one and what would be right."""
+
+
+@dataclass(frozen=True)
+class Setting(Generic[T]):
+    """One tunable. `parse` turns the environment's text into the value, raising ValueError with what is right."""
+
+    name: str
+    default: T
+    reason: str
+    parse: Callable[[str], T]
+    secret: bool = False
+
+    def read(self, environ: Mapping[str, str] | None = None) -> T:
+        text = (os.environ if environ is None else environ).get(self.name)
+        if text is None or text == "":
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            shown = "its value" if self.secret else repr(text)
+            raise BadSetting(f"{self.name}: {shown} is not valid: {error}") from error
+
+
+def whole_number(minimum: int = 0, maximum: int = 2**53 - 1) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"give a whole number from {minimum} to {maximum}") from None
+        if not minimum <= value <= maximum:
+            raise ValueError(f"give a whole number from {minimum} to {maximum}")
+        return value
+
+    return parse
+
+
+def number(minimum: float, maximum: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"give a number from {minimum} to {maximum}") from None
+        if not minimum <= value <= maximum:
+            raise ValueError(f"give a number from {minimum} to {maximum}")
+        return value
+
+    return parse
+
+
+def yes_or_no(text: str) -> bool:
+    known = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    try:
+        return known[text.lower()]
+    except KeyError:
+        raise ValueError("give true or false") from None
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"give one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def comma_separated(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
