@@ -1,0 +1,156 @@
+"""The unit of work: every write is one, with an actor, a reason, a transaction and an audit entry.
+
+    with unit_of_work(actor, reason, dry_run=dry_run) as unit:
+        tenants.services.update(unit, "acme", {"tpm_limit": 60_000})
+
+When the block ends, still inside the transaction, the registered steps run in order: they compile what was
+touched, check what it references and may refuse the whole. A dry run does all of it and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.core.errors import Refused
+from controlplane.core.models import AuditEntry
+from wire.canonical import Document, NotCanonical, check_canonical
+from wire.snapshot import Problem
+
+REASON_MAX_CHARACTERS = 500
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who acts: a person in the browser, a token's script, a target, the program itself, or the shell."""
+
+    kind: Literal["user", "token", "target", "system", "shell"]
+    name: str
+    address: str = ""
+
+
+SYSTEM = Actor("system", "headworks")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row changed. `before` and `after` are its public form (no secrets); None: it did not or does not exist."""
+
+    noun: str
+    key: str
+    before: Document | None
+    after: Document | None
+
+    @property
+    def action(self) -> str:
+        return "create" if self.before is None else "delete" if self.after is None else "update"
+
+
+@dataclass
+class UnitOfWork:
+    """What one write has done so far. Services call `record` and `touch`; nothing else does."""
+
+    actor: Actor
+    reason: str
+    dry_run: bool
+    change_id: uuid.UUID = field(default_factory=uuid.uuid4)
+    changes: list[Change] = field(default_factory=list)
+    # Parts of the configuration that must be compiled anew: (section, key), in the order first touched.
+    touched: dict[tuple[str, str], None] = field(default_factory=dict)
+    # Set by the compile step: the merge patch that the touched parts bring to the configuration.
+    patch: dict[str, Any] = field(default_factory=dict)
+
+    def record(self, noun: str, key: str, before: Document | None, after: Document | None) -> None:
+        """Note a changed row for the audit. A write that changes nothing is not noted."""
+        if before != after:
+            self.changes.append(Change(noun, key, before, after))
+
+    def touch(self, section: str, key: str) -> None:
+        """Say that a part of the configuration may have changed."""
+        self.touched[section, key] = None
+
+
+@dataclass(frozen=True)
+class Section:
+    """One map of the configuration. A lower app registers it; `configs` calls it and need not know the app.
+
+    compile: the content of one entry as it stands in the database, or None where there is none.
+    keys: all keys there are, for a compile from nothing.
+    restore: make the rows such that `compile(key)` gives this content again (None: remove), for rollback and
+        import. Sections that hold state rather than configuration (keys, engines, cordons) have none.
+    """
+
+    name: str
+    compile: Callable[[str], Document | None]
+    keys: Callable[[], list[str]]
+    restore: Callable[[UnitOfWork, str, Document | None], None] | None = None
+    # Sections are restored in this order where they reference each other (removals in the opposite one).
+    order: int = 0
+
+
+sections: dict[str, Section] = {}
+_steps: list[Callable[[UnitOfWork], None]] = []
+# (change_id, seconds to wait for) → where the change stands at the targets. Registered by `configs`.
+Waiter = Callable[[uuid.UUID, float], Document]
+waiter: list[Waiter] = []
+
+
+def register_section(section: Section) -> None:
+    sections[section.name] = section
+
+
+def register_step(step: Callable[[UnitOfWork], None]) -> None:
+    """Add a step that runs at the end of every unit of work, inside its transaction."""
+    if step not in _steps:
+        _steps.append(step)
+
+
+@contextmanager
+def unit_of_work(actor: Actor, reason: str, *, dry_run: bool = False) -> Iterator[UnitOfWork]:
+    """Run a write. Raises Refused, with nothing stored, where the reason is missing or a step refuses."""
+    reason = reason.strip()
+    if not 1 <= len(reason) <= REASON_MAX_CHARACTERS:
+        raise Refused(
+            f"every write needs a reason of 1 to {REASON_MAX_CHARACTERS} characters",
+            [Problem("/reason", "length", f"give 1 to {REASON_MAX_CHARACTERS} characters")],
+        )
+    try:
+        check_canonical(reason)
+    except NotCanonical as error:
+        raise Refused(f"the reason: {error.rule}", [Problem("/reason", "characters", error.rule)]) from error
+    with transaction.atomic():
+        unit = UnitOfWork(actor, reason, dry_run)
+        yield unit
+        for step in _steps:
+            step(unit)
+        if dry_run:
+            transaction.set_rollback(True)
+        else:
+            _write_audit(unit)
+
+
+def _write_audit(unit: UnitOfWork) -> None:
+    now = timezone.now()
+    AuditEntry.objects.bulk_create(
+        AuditEntry(
+            change_id=unit.change_id,
+            at=now,
+            actor_kind=unit.actor.kind,
+            actor=unit.actor.name,
+            address=unit.actor.address,
+            noun=change.noun,
+            key=change.key,
+            action=change.action,
+            before=change.before,
+            after=change.after,
+            reason=unit.reason,
+            touches_config=bool(unit.patch),
+        )
+        for change in unit.changes
+    )

@@ -1,0 +1,120 @@
+"""Rows that every other app leans on: people, tokens, targets, audit."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class Role(models.TextChoices):
+    """Each role may do what the ones before it may."""
+
+    VIEWER = "viewer", _("viewer")
+    OPERATOR = "operator", _("operator")
+    ADMIN = "admin", _("admin")
+
+    def covers(self, needed: Role) -> bool:
+        order = list(Role)
+        return order.index(self) >= order.index(needed)
+
+
+class User(AbstractUser):
+    role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
+
+
+class ApiToken(models.Model):
+    """A person's script acts with this, by the lesser of the token's role and its user's."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=63)
+    role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
+    token_hash = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["user", "name"], name="one_api_token_a_name")]
+
+
+class TargetKind(models.TextChoices):
+    GATEWAY = "gateway", _("gateway")
+    NODE = "node", _("node")
+
+
+class JoinToken(models.Model):
+    """Lets one process become one target, once."""
+
+    kind = models.CharField(max_length=16, choices=TargetKind.choices)
+    # Empty: the process chooses its name.
+    target_name = models.CharField(max_length=63, blank=True)
+    token_hash = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    created_by = models.CharField(max_length=150)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+
+
+class Target(models.Model):
+    """A gateway or a node's agent: who it is. What it runs is `configs.TargetState`."""
+
+    kind = models.CharField(max_length=16, choices=TargetKind.choices)
+    name = models.CharField(max_length=63)
+    version = models.CharField(max_length=64)
+    protocol = models.PositiveIntegerField()
+    token_hash = models.CharField(max_length=64, unique=True)
+    # Set while a rotated token has not been used yet: both are good until then.
+    next_token_hash = models.CharField(max_length=64, unique=True, null=True)
+    next_token_expires_at = models.DateTimeField(null=True)
+    token_expires_at = models.DateTimeField()
+    enrolled_at = models.DateTimeField(auto_now_add=True)
+    last_seen_at = models.DateTimeField(null=True)
+    revoked_at = models.DateTimeField(null=True, db_index=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["kind", "name"], name="one_target_a_kind_and_name")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+class AppendOnly(RuntimeError):
+    """Audit entries are written once and never changed or removed by the program."""
+
+
+class AuditEntry(models.Model):
+    """Who changed what, from where, when, why. Entries of one unit of work share a `change_id`."""
+
+    change_id = models.UUIDField(db_index=True)
+    at = models.DateTimeField(db_index=True)
+    actor_kind = models.CharField(max_length=16)
+    actor = models.CharField(max_length=150)
+    address = models.CharField(max_length=64, blank=True)
+    noun = models.CharField(max_length=32)
+    key = models.CharField(max_length=200)
+    action = models.CharField(max_length=16)
+    before = models.JSONField(null=True)
+    after = models.JSONField(null=True)
+    reason = models.CharField(max_length=500)
+    # The one field that is filled in later, once, by the publisher; null where nothing of it is published.
+    touches_config = models.BooleanField(default=False)
+    revision = models.PositiveBigIntegerField(null=True, db_index=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["noun", "key"]),
+            models.Index(
+                fields=["id"], name="audit_unpublished", condition=models.Q(touches_config=True, revision__isnull=True)
+            ),
+        ]
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if not self._state.adding:
+            raise AppendOnly("an audit entry cannot be changed")
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        raise AppendOnly("an audit entry cannot be removed")

@@ -1,0 +1,127 @@
+"""Who is calling: people by session or API token, targets by their own token. Used by every app's router."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from django.db.models import F
+from django.http import HttpRequest, HttpResponse
+from django.middleware.csrf import CsrfViewMiddleware
+from django.utils import timezone
+from ninja.security.base import AuthBase
+
+from controlplane.core.changes import Actor
+from controlplane.core.errors import Forbidden, Unauthenticated
+from controlplane.core.models import ApiToken, Role, Target, User
+from controlplane.core.tokens import bearer, token_hash
+
+
+class Caller:
+    """A person, directly or through a script, and the role that counts for this call."""
+
+    def __init__(self, user: User, role: Role, actor: Actor) -> None:
+        self.user, self.role, self.actor = user, role, actor
+
+
+def address_of(request: HttpRequest) -> str:
+    return str(request.META.get("REMOTE_ADDR", ""))
+
+
+def caller_of(request: HttpRequest) -> Caller:
+    """The person behind a request. Raises Unauthenticated (no or a bad token, no log-in) or Forbidden (CSRF)."""
+    header = request.headers.get("authorization")
+    if header is not None:
+        return _caller_by_token(request, bearer(header))
+    user = request.user
+    if not isinstance(user, User) or not user.is_active:
+        raise Unauthenticated("log in, or send an API token as 'Authorization: Bearer …'")
+    if request.method not in {"GET", "HEAD", "OPTIONS"}:
+        _check_csrf(request)
+    return Caller(user, Role(user.role), Actor("user", user.username, address_of(request)))
+
+
+def _caller_by_token(request: HttpRequest, token: str | None) -> Caller:
+    row = (
+        ApiToken.objects.select_related("user")
+        .filter(
+            token_hash=token_hash(token or ""), revoked_at=None, expires_at__gt=timezone.now(), user__is_active=True
+        )
+        .first()
+    )
+    if row is None:
+        raise Unauthenticated("this API token is unknown, revoked or expired; make a new one under 'API tokens'")
+    role = min(Role(row.role), Role(row.user.role), key=list(Role).index)
+    return Caller(row.user, role, Actor("token", f"{row.user.username}/{row.name}", address_of(request)))
+
+
+def _check_csrf(request: HttpRequest) -> None:
+    # Ninja's views are exempt, since scripts with tokens call them; a browser's session is not.
+    check = _CsrfCheck(_no_view)
+    check.process_request(request)
+    check.process_view(request, _no_view, (), {})
+
+
+class _CsrfCheck(CsrfViewMiddleware):
+    """Django's check, answered as every other refusal of the API instead of with a page."""
+
+    def _reject(self, request: HttpRequest, reason: str) -> NoReturn:
+        raise Forbidden(f"{reason.rstrip('.')}; send the CSRF cookie's token as X-CSRFToken", code="csrf")
+
+
+def _no_view(request: HttpRequest) -> HttpResponse:
+    """Stands for a view that is not exempt from the check, which is all that the check asks of it."""
+    return HttpResponse()
+
+
+class Needs(AuthBase):
+    """Ninja's `auth=Needs(Role.OPERATOR)`: the caller lands in `request.auth`."""
+
+    openapi_type, openapi_scheme = "http", "bearer"
+
+    def __init__(self, role: Role) -> None:
+        super().__init__()
+        self.role = role
+
+    def __call__(self, request: HttpRequest) -> Caller:
+        caller = caller_of(request)
+        if not caller.role.covers(self.role):
+            raise Forbidden(f"this needs the role {self.role.value}; yours is {caller.role.value}")
+        return caller
+
+
+viewer, operator, admin = (Needs(role) for role in Role)
+
+
+def target_of(request: HttpRequest) -> Target:
+    """The enrolled target behind a request. Raises Unauthenticated (unknown, expired) or Forbidden (revoked).
+
+    A rotated token that is used for the first time takes the place of the old one.
+    """
+    token = bearer(request.headers.get("authorization"))
+    if token is None:
+        raise Unauthenticated("send the target's token as 'Authorization: Bearer …'")
+    digest = token_hash(token)
+    target = Target.objects.filter(token_hash=digest).first()
+    if target is None:
+        if not Target.objects.filter(next_token_hash=digest).update(
+            token_hash=digest,
+            next_token_hash=None,
+            token_expires_at=F("next_token_expires_at"),
+            next_token_expires_at=None,
+        ):
+            raise Unauthenticated("this target token is unknown; enrol again with a new join token")
+        target = Target.objects.get(token_hash=digest)
+    if target.revoked_at is not None:
+        raise Forbidden("this target was revoked; enrol again with a new join token", code="revoked")
+    if target.token_expires_at <= timezone.now():
+        raise Unauthenticated("this target token has expired; enrol again with a new join token", code="expired")
+    return target
+
+
+class TargetAuth(AuthBase):
+    """Ninja's `auth=TargetAuth()`: the enrolled target lands in `request.auth`."""
+
+    openapi_type, openapi_scheme = "http", "bearer"
+
+    def __call__(self, request: HttpRequest) -> Any:
+        return target_of(request)

@@ -1,0 +1,93 @@
+"""REST of models, artifacts, pools, nodes, GPUs and engines."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router, Status
+
+from controlplane.core.changes import UnitOfWork
+from controlplane.core.nouns import PAGE_ROWS
+from controlplane.core.rest import After, Filter, Limit, Page, add_noun
+from controlplane.core.security import admin, operator, viewer
+from controlplane.core.writes import Options, WriteAnswer, perform
+from controlplane.fleet import services
+from controlplane.fleet.services import ENGINES, MODELS, NODES, POOLS, artifacts
+from wire.canonical import Document
+
+router = Router()
+add_noun(router, "/models", MODELS, write=admin, name_in_path="path:name")
+add_noun(router, "/pools", POOLS, write=operator)
+add_noun(router, "/nodes", NODES, write=operator, editable=False)
+add_noun(router, "/engines", ENGINES, write=operator)
+
+
+@router.post("/nodes/{name}/cordon", auth=operator, response=WriteAnswer, tags=["nodes"], summary="Cordon node")
+def cordon_node(request: HttpRequest, name: str, options: Options) -> WriteAnswer:
+    """Its engines take no new work; what runs ends by itself."""
+    return perform(request, options, lambda unit: NODES.describe(NODES.cordon(unit, name)))
+
+
+@router.post("/nodes/{name}/uncordon", auth=operator, response=WriteAnswer, tags=["nodes"], summary="Uncordon node")
+def uncordon_node(request: HttpRequest, name: str, options: Options) -> WriteAnswer:
+    return perform(request, options, lambda unit: NODES.describe(NODES.uncordon(unit, name)))
+
+
+@router.post("/engines/{name}/cordon", auth=operator, response=WriteAnswer, tags=["engines"], summary="Cordon engine")
+def cordon_engine(request: HttpRequest, name: str, options: Options) -> WriteAnswer:
+    """It takes no new work; what runs ends by itself."""
+    return perform(request, options, lambda unit: ENGINES.describe(ENGINES.cordon(unit, name)))
+
+
+@router.post(
+    "/engines/{name}/uncordon", auth=operator, response=WriteAnswer, tags=["engines"], summary="Uncordon engine"
+)
+def uncordon_engine(request: HttpRequest, name: str, options: Options) -> WriteAnswer:
+    return perform(request, options, lambda unit: ENGINES.describe(ENGINES.uncordon(unit, name)))
+
+
+@router.get("/gpus", auth=viewer, response=Page, tags=["nodes"], summary="List GPUs as reported")
+def list_gpus(request: HttpRequest, node: Filter = "", limit: Limit = PAGE_ROWS, after: After = 0) -> Page:
+    found, following = services.page_gpus(node, limit, after)
+    return Page(items=[services.describe_gpu(row) for row in found], next=following)
+
+
+@router.get("/artifacts", auth=viewer, response=Page, tags=["artifacts"], summary="List uploaded files")
+def list_artifacts(request: HttpRequest, limit: Limit = PAGE_ROWS, after: After = 0) -> Page:
+    found, following = artifacts.page(limit, after)
+    return Page(items=[artifacts.describe(row) for row in found], next=following)
+
+
+_FILE_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+@router.post(
+    "/artifacts", auth=admin, response={200: WriteAnswer, 201: WriteAnswer}, tags=["artifacts"],
+    summary="Upload a tokenizer", openapi_extra=_FILE_BODY,
+)  # fmt: skip
+def upload_artifact(request: HttpRequest, kind: Filter, name: Filter, options: Options) -> Status[WriteAnswer]:
+    """The body is the file. The same bytes are stored once: a repeat answers 200 with the row that there is."""
+    file = artifacts.check(kind, name, artifacts.read_bounded(request))
+    made: list[bool] = []
+
+    def act(unit: UnitOfWork) -> Document:
+        row, new = artifacts.create(unit, file)
+        made.append(new)
+        return artifacts.describe(row)
+
+    answer = perform(request, options, act)
+    return Status(HTTPStatus.CREATED if made[0] else HTTPStatus.OK, answer)
+
+
+@router.delete(
+    "/artifacts/{sha256}", auth=admin, response=WriteAnswer, tags=["artifacts"], summary="Delete an unused file"
+)
+def delete_artifact(request: HttpRequest, sha256: str, options: Options) -> WriteAnswer:
+    return perform(request, options, lambda unit: artifacts.delete(unit, sha256))

@@ -1,0 +1,139 @@
+"""Rows of what serves: nodes, GPUs, engines, models and their files, pools."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class Node(models.Model):
+    """A machine with GPUs. Its agent is the target of the same name."""
+
+    name = models.CharField(max_length=63, unique=True)
+    cordoned = models.BooleanField(default=False)
+    cordon_reason = models.CharField(max_length=500, blank=True)
+    # Reported by the agent; empty until it has.
+    agent_version = models.CharField(max_length=200, blank=True)
+    driver_version = models.CharField(max_length=200, blank=True)
+    gpu_source = models.CharField(max_length=16, default="none")
+    simulated = models.BooleanField(default=False)
+    cordon_applied = models.BooleanField(default=False)
+    reported_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Gpu(models.Model):
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="gpus")
+    uuid = models.CharField(max_length=200)
+    index = models.PositiveIntegerField()
+    model = models.CharField(max_length=200)
+    memory_bytes = models.PositiveBigIntegerField(null=True)
+    pci_bus_id = models.CharField(max_length=200, blank=True)
+    simulated = models.BooleanField(default=False)
+    reported_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["node", "uuid"], name="one_gpu_a_uuid")]
+        ordering: ClassVar = ["node", "index"]
+
+
+class Artifact(models.Model):
+    """A file that targets fetch by its SHA-256: a tokenizer or a chat template. Immutable."""
+
+    sha256 = models.CharField(max_length=64, unique=True)
+    kind = models.CharField(max_length=32, choices=[("tokenizer", _("tokenizer"))])
+    name = models.CharField(max_length=200)
+    size_bytes = models.PositiveBigIntegerField()
+    content = models.BinaryField()
+    uploaded_at = models.DateTimeField(auto_now_add=True)
+
+
+class Model(models.Model):
+    """What clients ask for by name."""
+
+    name = models.CharField(max_length=200, unique=True)
+    tokenizer = models.ForeignKey(Artifact, null=True, on_delete=models.PROTECT, related_name="models")
+    max_context_tokens = models.PositiveBigIntegerField()
+    default_max_tokens = models.PositiveBigIntegerField(default=512)
+    max_tokens = models.PositiveBigIntegerField(default=4096)
+    kv_bytes_per_token = models.PositiveBigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Work(models.TextChoices):
+    SHORT = "short", _("short")
+    LONG = "long", _("long")
+    BATCH = "batch", _("batch")
+    EMBEDDING = "embedding", _("embedding")
+    RERANK = "rerank", _("rerank")
+
+
+class StaleTelemetry(models.TextChoices):
+    """What a gateway does when it no longer knows an engine's KV use."""
+
+    CLOSE = "close", _("close")
+    HOLD = "hold", _("hold last")
+    OPEN = "open", _("open")
+
+
+class Pool(models.Model):
+    """Engines that serve one model version for one kind of work."""
+
+    name = models.CharField(max_length=63, unique=True)
+    model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="pools")
+    work = models.CharField(max_length=16, choices=Work.choices, default=Work.SHORT)
+    kv_admit_permille = models.PositiveIntegerField(default=900)
+    queue_cap = models.PositiveBigIntegerField(default=64)
+    queue_ttl_ms = models.PositiveBigIntegerField(default=5000)
+    stale_telemetry = models.CharField(max_length=16, choices=StaleTelemetry.choices, default=StaleTelemetry.HOLD)
+    ttft_slo_ms = models.PositiveBigIntegerField(null=True)
+    tpot_slo_ms = models.PositiveBigIntegerField(null=True)
+    e2e_slo_ms = models.PositiveBigIntegerField(null=True)
+    objective_permille = models.PositiveIntegerField(default=950)
+    breaker_error_permille = models.PositiveIntegerField(default=200)
+    breaker_minimum_requests = models.PositiveBigIntegerField(default=20)
+    breaker_window_ms = models.PositiveBigIntegerField(default=30_000)
+    breaker_cooldown_ms = models.PositiveBigIntegerField(default=10_000)
+    breaker_half_open_probes = models.PositiveBigIntegerField(default=3)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class EngineKind(models.TextChoices):
+    VLLM = "vllm", "vLLM"
+    SGLANG = "sglang", "SGLang"
+    TGI = "tgi", "TGI"
+    LLAMACPP = "llamacpp", "llama.cpp"
+    TRTLLM = "trtllm", "TensorRT-LLM"
+    TRITON = "triton", "Triton"
+    OLLAMA = "ollama", "Ollama"
+
+
+class Engine(models.Model):
+    """One served endpoint, of a node or (node null) reached directly by the gateways."""
+
+    name = models.CharField(max_length=63, unique=True)
+    node = models.ForeignKey(Node, null=True, on_delete=models.PROTECT, related_name="engines")
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="engines")
+    kind = models.CharField(max_length=16, choices=EngineKind.choices, default=EngineKind.VLLM)
+    url = models.CharField(max_length=300)
+    served_model = models.CharField(max_length=200)
+    cordoned = models.BooleanField(default=False)
+    # Fernet token of the engine's own API key; empty where it has none.
+    encrypted_api_key = models.TextField(blank=True)
+    # Reported by the agent, or given by hand where no agent watches it.
+    kv_capacity_tokens = models.PositiveBigIntegerField(null=True)
+    state = models.CharField(max_length=16, default="unknown")
+    version = models.CharField(max_length=200, blank=True)
+    error = models.CharField(max_length=2000, blank=True)
+    reported_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,13 @@
+"""What the fleet puts into the configuration."""
+
+from __future__ import annotations
+
+from controlplane.fleet.services import ENGINES, MODELS, NODES, POOLS
+
+SECTIONS = (
+    MODELS.as_section(),
+    POOLS.as_section(),
+    # Not restored: they hold reported facts, secrets and cordons, and a rollback must not lift a cordon.
+    ENGINES.as_section(restorable=False),
+    NODES.as_section(restorable=False),
+)

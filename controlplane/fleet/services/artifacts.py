@@ -1,0 +1,139 @@
+"""Artifacts: files that targets fetch by their SHA-256. Checked before they are stored, never changed."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Annotated, Literal, Protocol
+
+from django.db.models import QuerySet
+from pydantic import Field
+from tokenizers import Tokenizer
+
+from controlplane import settings_rows
+from controlplane.core import fields as f
+from controlplane.core.changes import UnitOfWork
+from controlplane.core.errors import Conflict, NotFound, TooLarge
+from controlplane.core.nouns import PAGE_ROWS, some_of
+from controlplane.fleet import models as rows
+from wire.canonical import Document
+from wire.problems import Problem
+
+# Some files load and cannot encode, such as one without the unknown token that it names.
+_SAMPLE = "Prompts are measured with this: 123 ölçü"
+NOUN, CHUNK_BYTES = "artifact", 1 << 20
+
+
+class ArtifactFields(f.Fields):
+    kind: Literal["tokenizer"]
+    name: Annotated[f.Text, Field(min_length=1, max_length=200)]
+
+
+@dataclass(frozen=True)
+class CheckedFile:
+    """A file that is what it is said to be; made by `check` alone."""
+
+    kind: str
+    name: str
+    content: bytes
+    sha256: str
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def read_bounded(body: Readable) -> bytes:
+    """The whole body, read as a stream. Raises TooLarge as soon as it is over HEADWORKS_ARTIFACT_MAX_BYTES."""
+    limit = settings_rows.ARTIFACT_MAX_BYTES.read()
+    content = bytearray()
+    while chunk := body.read(CHUNK_BYTES):
+        content += chunk
+        if len(content) > limit:
+            raise TooLarge(f"an artifact may have at most {limit} bytes (HEADWORKS_ARTIFACT_MAX_BYTES)")
+    return bytes(content)
+
+
+def check(kind: str, name: str, content: bytes) -> CheckedFile:
+    """Load and use the file as targets will. It takes seconds for the largest, so do it before the unit of work opens.
+
+    Raises Refused.
+    """
+    fields = f.read(ArtifactFields, {"kind": kind, "name": name})
+    if problem := _tokenizer_problem(content):
+        f.refuse_if([Problem("/", "tokenizer", problem)])
+    return CheckedFile(fields.kind, fields.name, content, hashlib.sha256(content).hexdigest())
+
+
+def _tokenizer_problem(content: bytes) -> str | None:
+    try:
+        Tokenizer.from_str(content.decode()).encode(_SAMPLE)
+    except UnicodeDecodeError:
+        return "send the bytes of a Hugging Face tokenizer.json; these are not UTF-8"
+    except BaseException as error:
+        # The library raises plain Exception for most bad files, and a panic, which is none, for some.
+        if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
+            raise
+        return f"this is no Hugging Face tokenizer.json that can be used: {str(error)[:200]}"
+    return None
+
+
+def describe(row: rows.Artifact) -> Document:
+    return {
+        "sha256": row.sha256,
+        "kind": row.kind,
+        "name": row.name,
+        "size_bytes": row.size_bytes,
+        "uploaded_at": f.iso(row.uploaded_at),
+    }
+
+
+def page(limit: int = PAGE_ROWS, after: int = 0) -> tuple[list[rows.Artifact], int | None]:
+    """Artifacts without their content, oldest first."""
+    found = list(_without_content().filter(pk__gt=after).order_by("pk")[: limit + 1])
+    return found[:limit], found[limit - 1].pk if len(found) > limit else None
+
+
+def content_of(sha256: str) -> bytes:
+    """The bytes of an artifact. Raises NotFound."""
+    content = rows.Artifact.objects.filter(sha256=_known_form(sha256)).values_list("content", flat=True).first()
+    if content is None:
+        raise NotFound(f"there is no artifact {sha256}")
+    return bytes(content)
+
+
+def find_locked(sha256: str) -> rows.Artifact | None:
+    """The artifact, held until the transaction ends, so that what refers to it stays true."""
+    return _without_content().select_for_update().filter(sha256=sha256).first()
+
+
+def create(unit: UnitOfWork, file: CheckedFile) -> tuple[rows.Artifact, bool]:
+    """Store a file. Of the same bytes there is one row, whatever their name; returns it, and whether it is new."""
+    row, new = rows.Artifact.objects.defer("content").get_or_create(
+        sha256=file.sha256,
+        defaults={"kind": file.kind, "name": file.name, "size_bytes": len(file.content), "content": file.content},
+    )
+    if new:
+        unit.record(NOUN, row.sha256, None, describe(row))
+    return row, new
+
+
+def delete(unit: UnitOfWork, sha256: str) -> None:
+    row = find_locked(_known_form(sha256))
+    if row is None:
+        raise NotFound(f"there is no artifact {sha256}")
+    users = [f"model {name!r}" for name in row.models.order_by("name").values_list("name", flat=True)]
+    if users:
+        raise Conflict(f"artifact {sha256} is used by {some_of(users)}; change these first", code="in_use")
+    unit.record(NOUN, sha256, describe(row), None)
+    row.delete()
+
+
+def _known_form(sha256: str) -> str:
+    if f.LIKE_SHA256.refusal(sha256):
+        raise NotFound("an artifact is named by its SHA-256, 64 lower-case hex digits")
+    return sha256
+
+
+def _without_content() -> QuerySet[rows.Artifact]:
+    return rows.Artifact.objects.defer("content")

@@ -1,0 +1,109 @@
+"""Engines: served endpoints, their address, key and cordon."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from controlplane.core import fields as f
+from controlplane.core.changes import UnitOfWork
+from controlplane.core.nouns import Noun, present
+from controlplane.core.sealed import seal, sealed_at
+from controlplane.fleet import models as rows
+from controlplane.fleet.services.nodes import NODES
+from controlplane.fleet.services.pools import POOLS
+from wire.canonical import Document
+from wire.problems import Problem
+from wire.snapshot import engine_url_problem
+
+
+def _engine_url(url: str) -> str:
+    if wrong := engine_url_problem(url):
+        raise PydanticCustomError("url", "{message}", {"message": wrong})
+    return url
+
+
+class EngineFields(f.Fields):
+    """`node` null: reached directly, without an agent. `api_key` is written and never read; null removes it.
+
+    `kv_capacity_tokens` is for engines that no agent watches; an agent's report replaces it.
+    """
+
+    url: Annotated[str, Field(max_length=300), AfterValidator(_engine_url)]
+    pool: f.Name
+    served_model: Annotated[f.Text, Field(min_length=1, max_length=200)]
+    kind: Literal["vllm", "sglang", "tgi", "llamacpp", "trtllm", "triton", "ollama"] = f.default_of(rows.Engine, "kind")
+    node: f.Name | None = None
+    kv_capacity_tokens: f.Count | None = None
+    api_key: Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[\x21-\x7e]+$")] | None = None
+
+
+class EngineNoun(Noun[rows.Engine]):
+    noun = "engine"
+    row = rows.Engine
+    fields = EngineFields
+    section = "engines"
+    related = ("pool", "node")
+
+    def describe(self, row: rows.Engine) -> Document:
+        """`api_key_set_at` changes with the key, so that the audit shows that it was changed."""
+        return {
+            "name": row.name,
+            "url": row.url,
+            "pool": row.pool.name,
+            "served_model": row.served_model,
+            "kind": row.kind,
+            "node": row.node.name if row.node else None,
+            "kv_capacity_tokens": row.kv_capacity_tokens,
+            "api_key_set_at": f.iso(sealed_at(row.encrypted_api_key)) if row.encrypted_api_key else None,
+            "cordoned": row.cordoned,
+            "node_cordoned": row.node.cordoned if row.node else False,
+            "state": row.state,
+            "version": row.version or None,
+            "error": row.error or None,
+            "reported_at": f.iso(row.reported_at),
+        }
+
+    def assign(self, row: rows.Engine, values: Document) -> list[Problem]:
+        problems: list[Problem] = []
+        if pool := POOLS.referenced("/pool", values["pool"], problems):
+            row.pool = pool
+        row.node = NODES.referenced("/node", values["node"], problems) if values["node"] else None
+        super().assign(row, {name: values[name] for name in ("url", "served_model", "kind", "kv_capacity_tokens")})
+        if "api_key" in values:
+            row.encrypted_api_key = seal(values["api_key"]) if values["api_key"] else ""
+        return problems
+
+    def wire_form(self, row: rows.Engine) -> Document:
+        """The API key stays encrypted until a gateway's slice is made (`core.sealed.unseal`)."""
+        return present(
+            {
+                "url": row.url,
+                "kind": row.kind,
+                "pool": row.pool.name,
+                "served_model": row.served_model,
+                "node": row.node.name if row.node else None,
+                "kv_capacity_tokens": row.kv_capacity_tokens,
+                "cordoned": row.cordoned or bool(row.node and row.node.cordoned),
+                "api_key_encrypted": row.encrypted_api_key or None,
+            }
+        )
+
+    def cordon(self, unit: UnitOfWork, name: str) -> rows.Engine:
+        """Let the engine take no new work."""
+        return self._set_cordon(unit, name, True)
+
+    def uncordon(self, unit: UnitOfWork, name: str) -> rows.Engine:
+        """Take the engine's own cordon back; that of its node holds on."""
+        return self._set_cordon(unit, name, False)
+
+    def _set_cordon(self, unit: UnitOfWork, name: str, cordoned: bool) -> rows.Engine:
+        row = self.lock(name)
+        before = self.describe(row)
+        row.cordoned = cordoned
+        return self._save(unit, row, name, before)
+
+
+ENGINES = EngineNoun()

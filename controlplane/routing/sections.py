@@ -1,0 +1,5 @@
+"""What routes put into the configuration."""
+
+from controlplane.routing.services import ROUTES
+
+SECTIONS = (ROUTES.as_section(),)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.breakers.models import Override
+from controlplane.breakers.services import OVERRIDES
+from controlplane.core.changes import SYSTEM, unit_of_work
+from controlplane.core.models import AuditEntry
+from tests.controlplane.core.configuration import compiled
+from wire import snapshot
+from wire.problems import type_problems
+
+BODY = {"subject_kind": "pool", "subject": "short", "state": "open", "expires_in_seconds": 60}
+
+
+@pytest.fixture
+def pool(admin):
+    admin.post("/models", {"name": "m", "max_context_tokens": 8192})
+    assert admin.post("/pools", {"name": "short", "model": "m"}).status_code == 201
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_breaker_is_forced_by_its_caller_for_a_reason_until_it_expires(operator):
+    before = timezone.now()
+    made = operator.post("/overrides?reason=it+burns", BODY)
+    assert made.status_code == 201
+    item = made.json()["item"]
+    assert item["reason"] == "it burns"
+    assert item["owner"] == AuditEntry.objects.latest("pk").actor
+    expires = datetime.fromisoformat(item["expires_at"])
+    assert timedelta(seconds=59) < expires - before < timedelta(seconds=90)
+    content = compiled("overrides", item["name"])
+    assert type_problems(content, snapshot.Override) == []
+    assert content["expires_at_ms"] == round(expires.timestamp() * 1000)
+    assert operator.get(f"/overrides/{item['name']}").json() == item
+    assert operator.get("/overrides").json() == {"items": [item], "next": None}
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_lifted_override_is_gone_and_audited(operator):
+    name = operator.post("/overrides", BODY).json()["item"]["name"]
+    assert operator.delete(f"/overrides/{name}").json()["patch"] == {"overrides": {name: None}}
+    assert not Override.objects.exists()
+    assert AuditEntry.objects.filter(noun="override", key=name, action="delete").exists()
+    assert operator.delete(f"/overrides/{name}").status_code == 404
+
+
+@pytest.mark.usefixtures("pool")
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({"expires_in_seconds": 0}, "/expires_in_seconds"),
+        ({"expires_in_seconds": 86_401}, "/expires_in_seconds"),
+        ({"expires_in_seconds": None}, "/expires_in_seconds"),
+        ({"state": "half_open"}, "/state"),
+        ({"subject_kind": "node"}, "/subject_kind"),
+        ({"subject": "Not A Name"}, "/subject"),
+        ({"owner": "someone else"}, "/owner"),
+    ],
+)
+def test_a_bad_override_is_refused_by_field(operator, fields, path):
+    answer = operator.post("/overrides", {**BODY, **fields})
+    assert {problem["path"] for problem in answer.json()["problems"]} == {path}
+    assert not Override.objects.exists()
+
+
+@pytest.mark.usefixtures("pool")
+@pytest.mark.parametrize("subject_kind", ["pool", "engine"])
+def test_a_subject_that_does_not_exist_is_refused(operator, subject_kind):
+    answer = operator.post("/overrides", {**BODY, "subject_kind": subject_kind, "subject": "nobody"})
+    assert answer.status_code == 422
+    assert answer.json()["problems"][0]["rule"] == "reference"
+    assert not Override.objects.exists()
+
+
+@pytest.mark.usefixtures("pool")
+def test_restoring_gives_the_same_content(operator):
+    name = operator.post("/overrides", BODY).json()["item"]["name"]
+    content = compiled("overrides", name)
+    operator.delete(f"/overrides/{name}")
+    with unit_of_work(SYSTEM, "taken back") as unit:
+        OVERRIDES.restore(unit, name, content)
+    assert compiled("overrides", name) == content

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.core.models import ApiToken, AuditEntry
+from controlplane.core.tokens import token_hash
+from tests.controlplane.conftest import Rest
+
+
+def test_a_token_is_shown_once_and_works(viewer):
+    made = viewer.post("/api-tokens", {"name": "grafana"}).json()
+    secret = made["secret"]
+    assert secret.startswith("hwt-")
+    assert Rest(secret).get("/me").json()["acting_as"].endswith("/grafana")
+    assert ApiToken.objects.get(name="grafana").token_hash == token_hash(secret)
+    shown = viewer.get("/api-tokens").content + viewer.get("/audit").content
+    assert secret not in shown.decode()
+    assert token_hash(secret) not in shown.decode()
+
+
+def test_a_dry_run_makes_no_token(viewer):
+    answer = viewer.post("/api-tokens?dry_run=true", {"name": "grafana"}).json()
+    assert answer["secret"] is None
+    assert not ApiToken.objects.filter(name="grafana").exists()
+
+
+def test_a_token_expires(viewer):
+    item = viewer.post("/api-tokens", {"name": "grafana", "days": 2}).json()["item"]
+    assert timedelta(days=1) < datetime.fromisoformat(item["expires_at"]) - timezone.now() <= timedelta(days=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [({"days": 0}, "/days"), ({"days": 366}, "/days"), ({"name": "A b"}, "/name"), ({"role": "root"}, "/role")],
+)
+def test_a_bad_token_is_refused_by_field(viewer, fields, path):
+    answer = viewer.post("/api-tokens", {"name": "grafana", **fields})
+    assert {problem["path"] for problem in answer.json()["problems"]} == {path}
+
+
+def test_a_token_has_at_most_the_role_that_its_maker_acts_with(operator, admin):
+    assert operator.post("/api-tokens", {"name": "t", "role": "admin"}).status_code == 403
+    assert operator.post("/api-tokens", {"name": "t", "role": "operator"}).status_code == 201
+    # An admin's script with a lesser token is no way up.
+    lesser = Rest(admin.post("/api-tokens", {"name": "lesser", "role": "viewer"}).json()["secret"])
+    assert lesser.post("/api-tokens", {"name": "more", "role": "admin"}).status_code == 403
+    assert not ApiToken.objects.filter(name="more").exists()
+
+
+def test_a_taken_name_is_a_conflict(viewer):
+    viewer.post("/api-tokens", {"name": "grafana"})
+    assert viewer.post("/api-tokens", {"name": "grafana"}).status_code == 409
+
+
+def test_a_revoked_token_stops_at_once_and_stays_listed(viewer):
+    made = viewer.post("/api-tokens", {"name": "grafana"}).json()
+    script = Rest(made["secret"])
+    revoked = viewer.delete(f"/api-tokens/{made['item']['id']}").json()["item"]
+    assert script.get("/me").status_code == 401
+    again = viewer.delete(f"/api-tokens/{made['item']['id']}").json()["item"]
+    assert again["revoked_at"] == revoked["revoked_at"]
+    assert AuditEntry.objects.filter(noun="api token", action="update").count() == 1
+    assert revoked in viewer.get("/api-tokens").json()["items"]
+
+
+def test_tokens_of_others_are_for_admins_only(viewer, operator, admin):
+    theirs = operator.post("/api-tokens", {"name": "theirs"}).json()["item"]
+    assert theirs not in viewer.get("/api-tokens").json()["items"]
+    assert viewer.get("/api-tokens?everyone=true").status_code == 403
+    assert viewer.delete(f"/api-tokens/{theirs['id']}").status_code == 404
+    assert theirs in admin.get("/api-tokens?everyone=true").json()["items"]
+    assert admin.delete(f"/api-tokens/{theirs['id']}").status_code == 200
+
+
+def test_tokens_come_in_pages(viewer):
+    for name in ("b", "a"):
+        viewer.post("/api-tokens", {"name": name})
+    first = viewer.get("/api-tokens?limit=2").json()
+    second = viewer.get(f"/api-tokens?limit=2&after={first['next']}").json()
+    assert [item["name"] for item in first["items"] + second["items"]] == ["test", "b", "a"]

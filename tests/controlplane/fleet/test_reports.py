@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from controlplane.core.errors import NotFound, Refused
+from controlplane.core.models import AuditEntry
+from controlplane.fleet.models import Engine, Gpu, Node
+from controlplane.fleet.services import take_report
+from tests.controlplane.core.configuration import compiled
+from tests.controlplane.fleet.conftest import ENGINE
+from wire.messages import EngineReport, GpuReport, NodeReport
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LATER = datetime(2026, 1, 2, 3, 4, 20, tzinfo=UTC)
+
+
+def gpu(uuid: str, index: int = 0) -> GpuReport:
+    return GpuReport(uuid=uuid, index=index, model="NVIDIA H100", memory_bytes=80 << 30)
+
+
+def test_inventory_and_state_are_stored_without_audit_or_configuration(fleet):
+    written = AuditEntry.objects.count()
+    report = NodeReport(
+        version="1.2",
+        gpus=[gpu("GPU-a"), gpu("GPU-b", 1)],
+        engines=[EngineReport(name="e1", state="down", version="0.32.0", error="refused\x00")],
+        driver_version="580.1",
+        gpu_source="nvml",
+    )
+    assert take_report("n1", report, NOW) == []
+    node, engine = Node.objects.get(), Engine.objects.get()
+    assert (node.agent_version, node.driver_version, node.gpu_source, node.reported_at) == ("1.2", "580.1", "nvml", NOW)
+    assert (engine.state, engine.version, engine.error, engine.reported_at) == ("down", "0.32.0", "refused\ufffd", NOW)
+    assert [item["uuid"] for item in fleet.get("/gpus?node=n1").json()["items"]] == ["GPU-a", "GPU-b"]
+    assert AuditEntry.objects.count() == written
+
+
+def test_a_gpu_that_vanished_is_removed_and_one_that_stayed_is_the_same_row(fleet):
+    take_report("n1", NodeReport(version="1", gpus=[gpu("GPU-a"), gpu("GPU-b", 1)]), NOW)
+    kept = Gpu.objects.get(uuid="GPU-b").pk
+    take_report("n1", NodeReport(version="1", gpus=[gpu("GPU-b", 0)]), LATER)
+    row = Gpu.objects.get()
+    assert (row.pk, row.index, row.reported_at) == (kept, 0, LATER)
+
+
+def test_a_measured_capacity_becomes_configuration_once(fleet):
+    report = NodeReport(version="1", engines=[EngineReport(name="e1", state="up", kv_capacity_tokens=200_000)])
+    written = AuditEntry.objects.count()
+    take_report("n1", report, NOW)
+    assert compiled("engines", "e1")["kv_capacity_tokens"] == 200_000
+    entry = AuditEntry.objects.latest("pk")
+    assert (entry.actor_kind, entry.actor, entry.noun, entry.key) == ("target", "n1", "engine", "e1")
+    assert entry.before is not None
+    assert entry.after == {**entry.before, "kv_capacity_tokens": 200_000}
+    take_report("n1", report, LATER)
+    assert AuditEntry.objects.count() == written + 1
+    assert Engine.objects.get().reported_at == LATER
+
+
+def test_an_engine_that_says_no_capacity_keeps_the_one_it_has(fleet):
+    fleet.patch("/engines/e1", {"kv_capacity_tokens": 5})
+    take_report("n1", NodeReport(version="1", engines=[EngineReport(name="e1", state="up")]), NOW)
+    assert Engine.objects.get().kv_capacity_tokens == 5
+
+
+def test_an_engine_that_is_not_the_nodes_is_ignored_and_named(fleet):
+    fleet.post("/nodes", {"name": "n2"})
+    fleet.post("/engines", {**ENGINE, "name": "e2", "node": "n2"})
+    engines = [EngineReport(name=name, state="up", kv_capacity_tokens=7) for name in ("e1", "e2", "ghost")]
+    assert take_report("n1", NodeReport(version="1", engines=engines), NOW) == ["e2", "ghost"]
+    foreign = Engine.objects.get(name="e2")
+    assert (foreign.state, foreign.kv_capacity_tokens) == ("unknown", None)
+
+
+def test_what_is_reported_twice_is_refused_and_nothing_is_stored(fleet):
+    report = NodeReport(version="2", gpus=[gpu("GPU-a"), gpu("GPU-a", 1)])
+    with pytest.raises(Refused, match="GPU-a"):
+        take_report("n1", report, NOW)
+    assert Node.objects.get().reported_at is None
+    assert not Gpu.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_report_of_an_unknown_node_is_not_taken():
+    with pytest.raises(NotFound):
+        take_report("nobody", NodeReport(version="1"), NOW)
+
+
+def test_gpus_of_an_unknown_node_are_not_found(fleet):
+    assert fleet.get("/gpus?node=nobody").status_code == 404
+
+
+def test_a_report_takes_few_queries_however_large(fleet, django_assert_max_num_queries):
+    gpus = [gpu(f"GPU-{index}", index) for index in range(16)]
+    report = NodeReport(version="1", gpus=gpus, engines=[EngineReport(name="e1", state="up")])
+    take_report("n1", report, NOW)
+    # Savepoint and release around the bulk update included.
+    with django_assert_max_num_queries(12):
+        take_report("n1", report, LATER)
