@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_agent.agent import Agent, Options
+from tests.wire.examples import gateway_content, node_content
+from tests.wire.fake_control import DEADLINE_SECONDS, TOKEN, FakeControl, patch_event, snapshot_event
+from wire.credentials import Credentials, store_credentials
+from wire.messages import MAX_ENGINES
+
+REPORT = "/api/v1/nodes/report"
+
+
+@pytest.fixture
+def state_dir(tmp_path, monkeypatch):
+    # An unreadable library of that name in front: these tests' node has no GPUs, whatever machine they run on.
+    (tmp_path / "libnvidia-ml.so.1").write_bytes(b"")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    store_credentials(tmp_path, Credentials("node-1", TOKEN, 4_000_000_000_000, 3_900_000_000_000))
+    return tmp_path
+
+
+def options(control: FakeControl, state_dir: Path, **changed: float) -> Options:
+    intervals: dict[str, Any] = {"report_interval_seconds": 3600, "probe_interval_seconds": 0.02, **changed}
+    return Options(
+        control_url=control.url,
+        name="node-1",
+        state_dir=state_dir,
+        version="0.1.0",
+        page_timeout_seconds=5,
+        page_limit_bytes=2**20,
+        inventory_interval_seconds=3600,
+        inventory_timeout_seconds=30,
+        **intervals,
+    )
+
+
+@asynccontextmanager
+async def running(chosen: Options):
+    task = asyncio.create_task(Agent(chosen).run())
+    try:
+        yield
+        assert not task.done(), "the agent ended by itself"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def reported(control: FakeControl, **wanted: Any) -> Any:
+    """The next report that says all of `wanted`."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            report = await control.posted(REPORT)
+            if wanted.items() <= report.items():
+                return report
+
+
+async def test_the_first_report_says_honestly_that_nvml_is_absent(control, state_dir):
+    async with running(options(control, state_dir)):
+        assert await control.posted(REPORT) == {"version": "0.1.0"}
+
+
+async def test_engines_of_the_slice_are_watched_and_changes_reported(control, engine, state_dir):
+    async with running(options(control, state_dir)):
+        stream = await control.stream()
+        stream.send(snapshot_event(3, node_content(e1=engine.url)))
+        assert (await control.ack())["revision"] == 3
+        up = {"name": "e1", "state": "up", "version": "0.32.0", "kv_capacity_tokens": 1_048_576}
+        await reported(control, engines=[up])
+        engine.pages["/health"] = (503, b"")
+        await reported(control, engines=[{"name": "e1", "state": "down", "error": "/health: answered 503"}])
+        stream.send(patch_event(3, 4, {"engines": {"e1": None}}, node_content()))
+        assert "engines" not in await control.posted(REPORT)
+
+
+async def test_an_unchanged_node_reports_once_an_interval(control, engine, state_dir):
+    async with running(options(control, state_dir, report_interval_seconds=0.3)):
+        started = asyncio.get_running_loop().time()
+        first = await control.posted(REPORT)
+        assert await control.posted(REPORT) == first
+        assert asyncio.get_running_loop().time() - started >= 0.3
+
+
+async def test_a_cordon_is_reported_as_applied(control, state_dir, caplog):
+    caplog.set_level(logging.INFO)
+    cordoned = node_content()
+    cordoned["node"] |= {"cordoned": True, "cordon_reason": "XID 79"}
+    async with running(options(control, state_dir, probe_interval_seconds=3600)):
+        stream = await control.stream()
+        await control.posted(REPORT)
+        stream.send(snapshot_event(3, cordoned))
+        await reported(control, cordon_applied=True)
+        stream.send(snapshot_event(4, node_content()))
+        assert "cordon_applied" not in await control.posted(REPORT)
+    assert [message for message in caplog.messages if "XID 79" in message]
+
+
+async def test_reports_resume_when_the_control_plane_is_back(control, state_dir, caplog):
+    caplog.set_level(logging.INFO)
+    control.refuse[REPORT].extend([(503, "down")] * 3)
+    async with running(options(control, state_dir)):
+        await control.posted(REPORT)
+        assert not control.refuse[REPORT]
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while "reports arrive again" not in caplog.messages:  # noqa: ASYNC110 - a log line has no event
+                await asyncio.sleep(0.005)
+    assert sum("reports do not arrive" in message for message in caplog.messages) == 1
+    assert TOKEN not in caplog.text
+
+
+async def test_gpus_are_in_the_first_report(control, state_dir, fake_nvml_dir, monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_nvml_dir))
+    async with running(options(control, state_dir)):
+        report = await control.posted(REPORT)
+    assert (report["gpu_source"], report["driver_version"]) == ("nvml", "580.95.05")
+    assert [gpu["uuid"] for gpu in report["gpus"]] == ["GPU-0", "GPU-1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "path"),
+    [
+        (gateway_content(), "/kind"),
+        (node_content("node-2"), "/node/name"),
+        (node_content(**{f"e{number}": "http://127.0.0.1:1" for number in range(MAX_ENGINES + 1)}), "/engines"),
+    ],
+)
+async def test_a_slice_that_is_not_this_nodes_is_refused(control, state_dir, content, path):
+    async with running(options(control, state_dir)):
+        (await control.stream()).send(snapshot_event(3, content))
+        nack = await control.ack()
+        assert [problem["path"] for problem in nack["error"]] == [path]
+
+
+async def test_it_watches_its_last_known_engines_with_no_stream(control, engine, state_dir):
+    async with running(options(control, state_dir)):
+        (await control.stream()).send(snapshot_event(3, node_content(e1=engine.url)))
+        await control.ack()
+    control.refuse["/api/v1/config/stream"].extend([(503, "down")] * 100)
+    async with running(options(control, state_dir)):
+        report = await control.posted(REPORT)
+        while "engines" not in report:
+            report = await control.posted(REPORT)
+    assert report["engines"][0]["state"] == "up"

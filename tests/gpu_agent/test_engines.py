@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+from msgspec import UNSET
+
+from gpu_agent.engines import look_at
+from gpu_agent.pages import EnginePages
+from tests.services import free_port
+from wire.messages import EngineReport
+from wire.snapshot import NodeEngine
+
+
+@pytest.fixture
+async def pages():
+    pages = EnginePages(timeout_seconds=0.5, limit_bytes=100_000)
+    yield pages
+    await pages.close()
+
+
+def vllm(url: str) -> NodeEngine:
+    return NodeEngine(url, "vllm", "short", "llama")
+
+
+async def test_a_vllm_engine_that_answers_is_up(engine, pages):
+    seen = await look_at(pages, "e1", vllm(engine.url))
+    assert seen == EngineReport("e1", "up", version="0.32.0", kv_capacity_tokens=1_048_576)
+
+
+async def test_an_engine_is_given_no_credentials(engine, pages):
+    await look_at(pages, "e1", vllm(engine.url))
+    assert len(engine.requests) == 3
+    assert all("Authorization" not in request.headers for request in engine.requests)
+
+
+async def test_an_engine_that_is_not_there_is_down(pages):
+    seen = await look_at(pages, "e1", vllm(f"http://127.0.0.1:{free_port()}"))
+    assert seen.state == "down"
+    assert str(seen.error).startswith("/health: ")
+
+
+@pytest.mark.parametrize("status", [503, 500, 404, 302])
+async def test_an_engine_that_fails_its_health_check_is_down(engine, pages, status):
+    engine.pages["/health"] = (status, b"")
+    seen = await look_at(pages, "e1", vllm(engine.url))
+    assert seen == EngineReport("e1", "down", error=f"/health: answered {status}")
+
+
+async def test_an_engine_that_hangs_is_down(engine, pages):
+    engine.hung.add("/health")
+    seen = await look_at(pages, "e1", vllm(engine.url))
+    assert seen == EngineReport("e1", "down", error="/health: no answer in time")
+
+
+async def test_what_cannot_be_read_is_left_out_and_said(engine, pages):
+    engine.pages["/version"] = (200, b"<html>")
+    engine.pages["/metrics"] = (200, b"x" * 100_001)
+    seen = await look_at(pages, "e1", vllm(engine.url))
+    assert (seen.state, seen.version, seen.kv_capacity_tokens) == ("up", UNSET, UNSET)
+    assert "/version: " in str(seen.error)
+    assert "/metrics: answered more than 100000 bytes" in str(seen.error)
+
+
+async def test_a_hung_metrics_page_does_not_hide_that_the_engine_is_up(engine, pages):
+    engine.hung.add("/metrics")
+    seen = await look_at(pages, "e1", vllm(engine.url))
+    assert (seen.state, seen.version) == ("up", "0.32.0")
+    assert seen.error == "/metrics: no answer in time"
+
+
+@pytest.mark.parametrize(
+    ("kind", "pages_of_kind"),
+    [
+        ("triton", {"/v2/health/ready": (200, b""), "/v2": (200, b'{"name":"triton","version":"2.61.0"}')}),
+        ("ollama", {"/api/version": (200, b'{"version":"2.61.0"}')}),
+        ("tgi", {"/health": (200, b""), "/info": (200, b'{"version":"2.61.0","model_id":"m"}')}),
+    ],
+)
+async def test_other_kinds_are_asked_at_their_own_pages(engine, pages, kind, pages_of_kind):
+    engine.pages = pages_of_kind
+    seen = await look_at(pages, "e1", NodeEngine(engine.url, kind, "short", "llama"))
+    assert seen == EngineReport("e1", "up", version="2.61.0")
+
+
+@pytest.mark.parametrize("kind", ["sglang", "llamacpp", "trtllm"])
+async def test_a_kind_of_which_only_the_health_is_known_is_asked_for_nothing_else(engine, pages, kind):
+    seen = await look_at(pages, "e1", NodeEngine(engine.url, kind, "short", "llama"))
+    assert seen == EngineReport("e1", "up")
+    assert [request.path for request in engine.requests] == ["/health"]
