@@ -1,0 +1,1 @@
+"""Benchmarks: each prints a table for people, and as its last line one JSON object with figures and targets."""

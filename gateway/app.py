@@ -1,0 +1,85 @@
+"""The ASGI application: which path does what."""
+
+from __future__ import annotations
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from gateway.admission import find_tenant
+from gateway.exchange import Exchange, Message, Receive, Send
+from gateway.metrics import UNKNOWN
+from gateway.openai import ENDPOINTS
+from gateway.pipeline import run
+from gateway.refusals import Refused
+from gateway.state import NOTHING_YET, Gateway
+
+_TEXT = (b"content-type", b"text/plain; charset=utf-8")
+_GET_PATHS = ("/v1/models", "/healthz", "/readyz", "/metrics")
+
+
+class App:
+    """`await app(scope, receive, send)` for HTTP requests."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        x = Exchange(self._gateway, self._gateway.view or NOTHING_YET, scope, receive, send)
+        try:
+            x.read_headers()
+            endpoint = ENDPOINTS.get(scope["path"])
+            if endpoint is None:
+                await self._get(x)
+                return
+            _need_method(x, "POST")
+            self._need_ready()
+            x.endpoint = endpoint
+        except Refused as refused:
+            self._gateway.metrics.request(UNKNOWN, x.tenant_name or UNKNOWN, UNKNOWN, "refused", refused.reason)
+            await x.refuse(refused)
+            return
+        await run(x)
+
+    async def _get(self, x: Exchange) -> None:
+        path = x.scope["path"]
+        if path not in _GET_PATHS:
+            raise Refused("unknown_path", f"there is no {path[:200]!r} here")
+        _need_method(x, "GET")
+        if path == "/healthz":
+            await x.answer(200, (_TEXT,), b"ok\n")
+        elif path == "/readyz":
+            await self._ready(x)
+        elif path == "/metrics":
+            await x.answer(200, ((b"content-type", CONTENT_TYPE_LATEST.encode()),), self._gateway.metrics.page())
+        else:
+            await self._models(x)
+
+    async def _ready(self, x: Exchange) -> None:
+        try:
+            self._need_ready()
+        except Refused as refused:
+            await x.answer(refused.row.status, (_TEXT,), f"{refused.reason}\n".encode())
+        else:
+            await x.answer(200, (_TEXT,), b"ready\n")
+
+    async def _models(self, x: Exchange) -> None:
+        self._need_ready()
+        x.tenant_name, tenant = find_tenant(x)
+        models = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "headworks"} for name in x.view.models_for(tenant)
+        ]
+        await x.answer_json(200, msgspec.json.encode({"object": "list", "data": models}))
+
+    def _need_ready(self) -> None:
+        if self._gateway.draining:
+            raise Refused("draining", "this gateway is shutting down; connect again", retry_after_seconds=1)
+        if self._gateway.view is None:
+            wait = self._gateway.limits.capacity_retry_seconds
+            raise Refused("not_ready", "the gateway has no configuration yet", retry_after_seconds=wait)
+
+
+def _need_method(x: Exchange, method: str) -> None:
+    if x.scope["method"] != method and not (method == "GET" and x.scope["method"] == "HEAD"):
+        raise Refused("method_not_allowed", f"{x.scope['path']} takes {method}")

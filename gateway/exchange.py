@@ -1,0 +1,203 @@
+"""One request and its answer: what the stages learn of it, and the ASGI messages that carry it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from gateway.measure import PromptSize
+from gateway.openai import Ask, Endpoint
+from gateway.quotas import Header, QuotaLease, retry_after
+from gateway.refusals import Refused, error_body, error_event
+from gateway.usage import StreamReader, Usage
+from gateway.view import View
+from policy.routing import RouteResult
+from wire.snapshot import Model, Tenant
+
+if TYPE_CHECKING:
+    from gateway.engines import Placement
+    from gateway.state import Gateway
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_NOT_MEASURED = PromptSize(0, "")
+_NOT_ROUTED = RouteResult("", "", (), "", ())
+_JSON: Header = (b"content-type", b"application/json")
+
+
+class ClientLeft(Exception):
+    """The client closed its side before the answer was complete."""
+
+
+class Exchange:
+    """State of one request. The stages of the pipeline fill it from top to bottom."""
+
+    def __init__(self, gateway: Gateway, view: View, scope: Message, receive: Receive, send: Send) -> None:
+        self.gateway, self.view, self.scope = gateway, view, scope
+        self._receive, self._send = receive, send
+        self.arrived = time.monotonic()
+        self.headers: dict[bytes, bytes] = {}
+        self.request_id = b""
+        # identify
+        self.tenant_name = ""
+        self.tenant: Tenant
+        self.priority_class = ""
+        self.deadline = self.arrived + gateway.limits.max_request_seconds
+        self.deadline_is_clients = False
+        # read, measure
+        self.endpoint: Endpoint
+        self.ask: Ask
+        self.model: Model
+        self.size = _NOT_MEASURED
+        # route, bound_output
+        self.route = _NOT_ROUTED
+        self.max_tokens = 0
+        self.max_tokens_note = ""
+        # take_quota, serve
+        self.lease: QuotaLease | None = None
+        self.placement: Placement | None = None
+        self.sent_at: float | None = None
+        self.reader: StreamReader | None = None
+        self.usage: Usage | None = None
+        self.estimated_output_tokens = 0
+        self.first_byte_at: float | None = None
+        self.last_byte_at: float | None = None
+        # the answer
+        self.body_is_read = False
+        self.begun = False
+        self.client_left = False
+        self._watcher: asyncio.Future[Message] | None = None
+
+    def read_headers(self) -> None:
+        """Index the request's headers. Raises: Refused (`headers_too_large`, `bad_header`)."""
+        raw = self.scope["headers"]
+        self.headers = dict(raw)
+        asked = self.headers.get(b"x-request-id")
+        self.request_id = asked if asked and _REQUEST_ID.fullmatch(asked) else uuid.uuid4().hex.encode()
+        size = sum(len(name) + len(value) for name, value in raw)
+        limit = self.gateway.limits.max_header_bytes
+        if size > limit:
+            raise Refused("headers_too_large", f"the headers are {size} bytes; at most {limit} are taken")
+        if asked is not None and asked != self.request_id:
+            raise Refused("bad_header", "X-Request-Id must be 1 to 128 letters, digits or any of . _ : / + = -")
+
+    async def read_body(self) -> bytes:
+        """Raises: Refused (`body_too_large`, `body_too_slow`), ClientLeft."""
+        limits = self.gateway.limits
+        declared = self.headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limits.max_body_bytes:
+            raise _too_large(limits.max_body_bytes)
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(limits.body_timeout_seconds):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientLeft
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > limits.max_body_bytes:
+                        raise _too_large(limits.max_body_bytes)
+                    if not message.get("more_body"):
+                        self.body_is_read = True
+                        return parts[0] if len(parts) == 1 else b"".join(parts)
+        except TimeoutError:
+            seconds = limits.body_timeout_seconds
+            raise Refused("body_too_slow", f"the body did not arrive within {seconds:g} s") from None
+
+    def cancel_when_client_leaves(self) -> None:
+        """From now on a disconnect cancels this request's task, wherever it stands. Call it after the body is read."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a request is served in a task")
+
+        def left(watcher: asyncio.Future[Message]) -> None:
+            if not watcher.cancelled():
+                self.client_left = True
+                task.cancel()
+
+        self._watcher = asyncio.ensure_future(self._receive())
+        self._watcher.add_done_callback(left)
+
+    def stop_watching(self) -> None:
+        """The answer is complete but for its last message: a disconnect is no news any more."""
+        if self._watcher is not None:
+            self._watcher.cancel()
+
+    async def answer(self, status: int, headers: Iterable[Header], body: bytes) -> None:
+        """A whole answer in one go."""
+        self.stop_watching()
+        await self._begin(status, (*headers, (b"content-length", b"%d" % len(body))))
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def answer_json(self, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
+        await self.answer(status, (_JSON, *self.own_headers(), *headers), body)
+
+    async def begin_stream(self, headers: Iterable[Header]) -> None:
+        await self._begin(200, headers)
+
+    async def stream(self, data: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end_stream(self, last: bytes = b"") -> None:
+        self.stop_watching()
+        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def refuse(self, refused: Refused) -> None:
+        """Answer with an error: OpenAI's shape, or an event of the same shape in a stream that has begun."""
+        if self.begun:
+            await self.end_stream(error_event(refused))
+            return
+        headers: list[Header] = []
+        if refused.row.retry:
+            headers.append((b"retry-after", b"%d" % retry_after(refused.retry_after_seconds)))
+        if self._must_close():
+            headers.append((b"connection", b"close"))
+        await self.answer_json(refused.row.status, error_body(refused), headers)
+
+    def _must_close(self) -> bool:
+        """HTTP/1.1 only (RFC 9113, 8.2.2): a connection with an unread body in it is of no more use."""
+        unread = not self.body_is_read and self.scope["method"] == "POST"
+        return (unread or self.gateway.draining) and bool(self.scope["http_version"].startswith("1"))
+
+    def own_headers(self) -> list[Header]:
+        """The headers that every answer carries, refusals included."""
+        headers: list[Header] = [(b"x-request-id", self.request_id), self.view.revision_header]
+        if self.tenant_name:
+            headers += self.gateway.quotas.headers(self.tenant_name)
+        if self.size is not _NOT_MEASURED:
+            headers.append((b"x-headworks-prompt-tokens", f"{self.size.tokens};source={self.size.source}".encode()))
+        if self.max_tokens_note:
+            headers.append((b"x-headworks-max-tokens", f"{self.max_tokens};reason={self.max_tokens_note}".encode()))
+        return headers
+
+    def used_tokens(self) -> tuple[int, int]:
+        """(prompt, output) tokens to settle on: the engine's own numbers, else what was measured and counted."""
+        usage = self.usage or (self.reader.usage if self.reader else None)
+        if usage is not None:
+            return usage.prompt_tokens, usage.completion_tokens
+        if self.sent_at is None:
+            return 0, 0
+        counted = self.reader.generated_events if self.reader else self.estimated_output_tokens
+        return self.size.tokens, counted
+
+    def settle(self) -> None:
+        """Give the quota back but for what was used. Only the first call counts."""
+        if self.lease is not None:
+            self.lease.settle(sum(self.used_tokens()), reached_engine=self.sent_at is not None)
+
+    async def _begin(self, status: int, headers: Iterable[Header]) -> None:
+        self.begun = True
+        await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
+
+
+def _too_large(limit: int) -> Refused:
+    return Refused("body_too_large", f"the body is larger than {limit} bytes")

@@ -1,0 +1,86 @@
+"""A request's way through the gateway, in this order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import cast
+
+from gateway.admission import bound_output, identify, measure, read, route, take_quota
+from gateway.exchange import ClientLeft, Exchange
+from gateway.metrics import UNKNOWN
+from gateway.refusals import Refused
+from gateway.relay import serve
+from gateway.usage import Usage
+
+log = logging.getLogger("headworks.gateway")
+
+STAGES = (
+    identify,  # bearer key → tenant, priority class, deadline
+    read,  # bounded body → model, texts, what was asked
+    measure,  # the model's own tokenizer → prompt tokens
+    route,  # rules by model, tenant, class and sizes → pools
+    bound_output,  # max_tokens default and clamp, n cap
+    take_quota,  # reserve tokens, a request, parallel sequences
+    serve,  # engine and KV cache → stream through → settle on real usage
+)
+
+
+async def run(x: Exchange) -> None:
+    """Serve one request to its end. Whatever ends it, all it holds is given back."""
+    task = cast("asyncio.Task[object]", asyncio.current_task())
+    x.gateway.running.add(task)
+    outcome, reason = "ok", "none"
+    try:
+        for stage in STAGES:
+            await stage(x)
+        if x.reader is not None and x.reader.failure is not None:
+            outcome, reason = "failed", "engine_error"
+    except Refused as refused:
+        outcome, reason = ("failed" if x.sent_at and refused.row.status >= 500 else "refused"), refused.reason
+        await _refuse(x, refused)
+    except ClientLeft:
+        outcome, reason = "cancelled", "client_left"
+    except asyncio.CancelledError:
+        task.uncancel()
+        if x.client_left:
+            outcome, reason = "cancelled", "client_left"
+        else:
+            outcome, reason = "failed", "draining"
+            await _refuse(x, Refused("draining", "this gateway shut down before the answer was complete"))
+    except Exception:
+        log.exception("request %s failed", x.request_id.decode())
+        outcome, reason = "failed", "internal_error"
+        await _refuse(x, Refused("internal_error", "the gateway failed; tell its operators the x-request-id"))
+    finally:
+        x.settle()
+        x.stop_watching()
+        x.gateway.running.discard(task)
+        _count(x, outcome, reason)
+
+
+async def _refuse(x: Exchange, refused: Refused) -> None:
+    if not x.begun and refused.reason != "deadline_exceeded":
+        # Nothing came of it, so nothing is charged; a request that ran into its own deadline has been prefilled.
+        x.usage = Usage(0, 0)
+    x.settle()
+    await x.refuse(refused)
+
+
+def _count(x: Exchange, outcome: str, reason: str) -> None:
+    pool = x.placement.pool if x.placement else next(iter(x.route.pools), UNKNOWN)
+    labels = (pool, x.tenant_name or UNKNOWN, x.priority_class or UNKNOWN)
+    x.gateway.metrics.request(*labels, outcome, reason)
+    if x.sent_at is None:
+        return
+    series = x.gateway.metrics.series(*labels)
+    prompt_tokens, output_tokens = x.used_tokens()
+    series.prompt_tokens.inc(prompt_tokens)
+    series.generation_tokens.inc(output_tokens)
+    series.queue.observe(x.sent_at - x.arrived)
+    if x.first_byte_at is None or x.last_byte_at is None or outcome != "ok":
+        return
+    series.ttft.observe(x.first_byte_at - x.arrived)
+    series.e2e.observe(x.last_byte_at - x.arrived)
+    if x.reader is not None and output_tokens > 1:
+        series.tpot.observe((x.last_byte_at - x.first_byte_at) / (output_tokens - 1))

@@ -1,0 +1,175 @@
+"""Quotas of all tenants: tokens per minute, requests per minute, parallel sequences.
+
+The state outlives configuration changes. Time is monotonic milliseconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+
+from msgspec import UNSET, UnsetType
+
+from gateway.refusals import Refused
+from gateway.view import View
+from policy.bucket import Bucket, Granted, NeverFits, Wait
+from policy.quota import gateway_share
+
+Header = tuple[bytes, bytes]
+
+
+class _TenantQuota:
+    __slots__ = ("parallel", "parallel_limit", "rpm", "tpm")
+
+    def __init__(self) -> None:
+        self.tpm: Bucket | None = None
+        self.rpm: Bucket | None = None
+        self.parallel_limit: int | None = None
+        self.parallel = 0
+
+
+class QuotaLease:
+    """What one admitted request holds. `settle` gives it back; only the first call counts."""
+
+    __slots__ = ("_id", "_quotas", "_sequences", "_tenant", "settled")
+
+    def __init__(self, quotas: Quotas, tenant: _TenantQuota, lease_id: str, sequences: int) -> None:
+        self._quotas, self._tenant, self._id, self._sequences = quotas, tenant, lease_id, sequences
+        self.settled = False
+
+    def settle(self, used_tokens: int, *, reached_engine: bool) -> None:
+        """Replace the reservation by what was used. A request that reached no engine is not counted as one."""
+        if self.settled:
+            return
+        self.settled = True
+        now_ms = self._quotas.now_ms()
+        self._tenant.parallel -= self._sequences
+        if self._tenant.tpm:
+            self._tenant.tpm.settle(self._id, used_tokens, now_ms)
+        if self._tenant.rpm:
+            self._tenant.rpm.settle(self._id, int(reached_engine), now_ms)
+
+
+class Quotas:
+    """The only holder of buckets. `lease_ms`: a reservation that nobody settles lapses after it."""
+
+    def __init__(self, now_ms: Callable[[], int], lease_ms: int) -> None:
+        self.now_ms = now_ms
+        self._lease_ms = lease_ms
+        self._tenants: dict[str, _TenantQuota] = {}
+        self._ids = itertools.count()
+
+    def configure(self, view: View, live_gateways: int) -> None:
+        """Take the limits of a view, divided by the gateways alive. They hold from the next request on."""
+        now_ms = self.now_ms()
+
+        def bucket(old: Bucket | None, limit: int | UnsetType) -> Bucket | None:
+            if limit is UNSET:
+                return None
+            share = gateway_share(limit, live_gateways)
+            if old is None:
+                return Bucket(share, now_ms, self._lease_ms)
+            if old.capacity != share:
+                old.set_limit(share, now_ms)
+            return old
+
+        for name, tenant in view.snapshot.tenants.items():
+            quota = self._tenants.setdefault(name, _TenantQuota())
+            quota.tpm = bucket(quota.tpm, tenant.tpm_limit)
+            quota.rpm = bucket(quota.rpm, tenant.rpm_limit)
+            limit = tenant.max_parallel_requests
+            quota.parallel_limit = None if limit is UNSET else gateway_share(limit, live_gateways)
+        for name in self._tenants.keys() - view.snapshot.tenants.keys():
+            del self._tenants[name]
+
+    def largest_tokens(self, tenant: str) -> int | None:
+        """The most tokens that one request of the tenant can ever reserve here; None without a limit."""
+        quota = self._tenants[tenant]
+        return None if quota.tpm is None else quota.tpm.capacity
+
+    def take(self, tenant: str, tokens: int, sequences: int) -> QuotaLease:
+        """Reserve all three limits or none.
+
+        Raises: Refused (`never_fits`, `max_parallel_requests`, `rpm_limit`, `tpm_limit`).
+        """
+        quota = self._tenants[tenant]
+        lease_id = str(next(self._ids))
+        self._check_parallel(quota, sequences)
+        if quota.rpm:
+            self._reserve(quota.rpm, lease_id, 1, "rpm_limit", "requests")
+        if quota.tpm:
+            try:
+                self._reserve(quota.tpm, lease_id, tokens, "tpm_limit", "tokens")
+            except Refused:
+                if quota.rpm:
+                    quota.rpm.settle(lease_id, 0, self.now_ms())
+                raise
+        quota.parallel += sequences
+        return QuotaLease(self, quota, lease_id, sequences)
+
+    def _check_parallel(self, quota: _TenantQuota, sequences: int) -> None:
+        limit = quota.parallel_limit
+        if limit is None:
+            return
+        if sequences > limit:
+            raise Refused(
+                "never_fits", f"{sequences} sequences are asked for and at most {limit} may run at once", param="n"
+            )
+        if quota.parallel + sequences > limit:
+            # When a running sequence ends is not known; a second is the shortest that the header can say.
+            raise Refused(
+                "max_parallel_requests",
+                f"{quota.parallel} of {limit} parallel sequences are running and {sequences} more are asked for",
+                retry_after_seconds=1,
+            )
+
+    def _reserve(self, bucket: Bucket, lease_id: str, amount: int, reason: str, unit: str) -> None:
+        answer = bucket.reserve(lease_id, amount, self.now_ms())
+        match answer:
+            case Granted():
+                return
+            case NeverFits(capacity):
+                raise Refused(
+                    "never_fits",
+                    f"{amount} {unit} (largest output included) are asked for; the limit is {capacity} a minute",
+                    param="max_tokens" if unit == "tokens" else None,
+                )
+            case Wait(wait_ms):
+                raise Refused(
+                    reason,
+                    f"{amount} {unit} are asked for and {bucket.available(self.now_ms())} of {bucket.capacity} {unit} "
+                    f"a minute are left; it fits in {wait_ms / 1000:.1f} s",
+                    retry_after_seconds=wait_ms / 1000,
+                )
+
+    def headers(self, tenant: str) -> list[Header]:
+        """The x-ratelimit headers of what this gateway enforces; none for a limit that is not set."""
+        quota = self._tenants.get(tenant)
+        if quota is None:
+            return []
+        now_ms = self.now_ms()
+        headers: list[Header] = []
+        for unit, bucket in ((b"requests", quota.rpm), (b"tokens", quota.tpm)):
+            if bucket:
+                headers += (
+                    (b"x-ratelimit-limit-" + unit, b"%d" % bucket.capacity),
+                    (b"x-ratelimit-remaining-" + unit, b"%d" % bucket.available(now_ms)),
+                    (b"x-ratelimit-reset-" + unit, duration(bucket.full_in_ms(now_ms)).encode()),
+                )
+        return headers
+
+
+def duration(milliseconds: int) -> str:
+    """A duration as OpenAI writes it: `850ms`, `12s`, `6m0s`, `1h0m5s`; seconds are rounded up."""
+    if milliseconds < 1000:
+        return f"{milliseconds}ms"
+    seconds = -(-milliseconds // 1000)
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    return (f"{hours}h" if hours else "") + (f"{minutes}m" if seconds >= 60 else "") + f"{seconds % 60}s"
+
+
+def retry_after(seconds: float) -> int:
+    """Whole seconds, at least 1, moved up by at most 20 % at random so that clients do not come back together."""
+    whole = max(1, -int(-seconds // 1))
+    return int(whole * (1 + 0.2 * random.random()))  # noqa: S311 - spreads load, guards nothing

@@ -1,0 +1,118 @@
+"""Every reason for which the gateway refuses a request: one table, from which the docs page is generated.
+
+429: the tenant is over its share. 503: no capacity now. 400: it cannot ever fit, or it is malformed.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+
+class Reason(NamedTuple):
+    """`status` is the HTTP status; a client may try again later only where `retry` is set."""
+
+    status: int
+    error_type: str
+    means: str
+    do: str
+
+    @property
+    def retry(self) -> bool:
+        return self.status in (429, 503)
+
+
+_BAD = "invalid_request_error"
+_AUTH = "authentication_error"
+_DENIED = "permission_error"
+_LIMIT = "rate_limit_error"
+_BUSY = "overloaded_error"
+_ENGINE = "engine_error"
+
+REASONS: Final[dict[str, Reason]] = {
+    "missing_key": Reason(401, _AUTH, "No key was sent.", "Send `Authorization: Bearer hw-…`."),
+    "unknown_key": Reason(401, _AUTH, "The key is not known.", "Check the key, or ask for a new one."),
+    "key_blocked": Reason(401, _AUTH, "The key was blocked by an operator.", "Ask the operators of the fleet."),
+    "key_expired": Reason(401, _AUTH, "The key's life is over.", "Ask for a new key."),
+    "tenant_blocked": Reason(403, _DENIED, "The tenant was blocked by an operator.", "Ask the operators of the fleet."),
+    "model_not_allowed": Reason(403, _DENIED, "The tenant may not use this model.", "See `GET /v1/models`."),
+    "priority_class_not_allowed": Reason(
+        403, _DENIED, "The tenant may not use this priority class.", "Leave X-Priority-Class out, or ask for the class."
+    ),
+    "unknown_path": Reason(404, _BAD, "There is no such endpoint.", "See the list of endpoints in the docs."),
+    "model_not_found": Reason(404, _BAD, "No such model is configured.", "`GET /v1/models` lists the models."),
+    "method_not_allowed": Reason(405, _BAD, "The endpoint takes another method.", "POST completions, GET the rest."),
+    "body_too_large": Reason(400, _BAD, "The body is larger than the gateway takes.", "Send a shorter prompt."),
+    "body_too_slow": Reason(400, _BAD, "The body did not arrive in time.", "Send the body in one go."),
+    "headers_too_large": Reason(400, _BAD, "The headers are larger than the gateway takes.", "Send fewer headers."),
+    "bad_header": Reason(400, _BAD, "A request header has no usable value.", "Correct the header that is named."),
+    "bad_json": Reason(400, _BAD, "The body is not JSON in UTF-8.", "Send one JSON object in UTF-8."),
+    "bad_field": Reason(400, _BAD, "A field has a wrong type or lies out of range.", "Correct the field in `param`."),
+    "conflicting_max_tokens": Reason(400, _BAD, "max_tokens and max_completion_tokens differ.", "Send one of the two."),
+    "n_above_cap": Reason(400, _BAD, "More sequences are asked for than the tenant may.", "Lower n and best_of."),
+    "context_length_exceeded": Reason(400, _BAD, "The prompt leaves no room in the context.", "Shorten the prompt."),
+    "never_fits": Reason(
+        400, _BAD, "The tenant's limit can never hold the request.", "Ask for less, or for a higher limit."
+    ),
+    "never_fits_kv": Reason(
+        400, _BAD, "The request is larger than any engine of its pools can ever hold.", "Lower max_tokens or n."
+    ),
+    "rejected_by_route": Reason(400, _BAD, "A route rejects such requests.", "Follow the message of the route."),
+    "no_route": Reason(400, _BAD, "No route matches the request.", "Ask the operators which requests are served."),
+    "engine_rejected": Reason(400, _BAD, "The engine found the request invalid.", "Correct what the message names."),
+    "tpm_limit": Reason(429, _LIMIT, "The tenant's tokens per minute are used up.", "Wait for Retry-After."),
+    "rpm_limit": Reason(429, _LIMIT, "The tenant's requests per minute are used up.", "Wait for Retry-After."),
+    "max_parallel_requests": Reason(
+        429, _LIMIT, "The tenant's parallel sequences are all running.", "Wait for one of them to end."
+    ),
+    "not_ready": Reason(503, _BUSY, "The gateway has no configuration yet.", "Wait for Retry-After."),
+    "draining": Reason(503, _BUSY, "This gateway is shutting down.", "Connect again: another one will answer."),
+    "no_engine": Reason(503, _BUSY, "No engine of the pool takes work now.", "Wait for Retry-After."),
+    "breaker_open": Reason(503, _BUSY, "The circuit breaker holds requests back.", "Wait for Retry-After."),
+    "no_kv_capacity": Reason(503, _BUSY, "All admissible KV cache is reserved now.", "Wait for Retry-After."),
+    "engine_overloaded": Reason(503, _BUSY, "The engine refused for lack of capacity.", "Wait for Retry-After."),
+    "engine_unreachable": Reason(503, _ENGINE, "No engine could be reached.", "Wait for Retry-After."),
+    "engine_error": Reason(502, _ENGINE, "The engine failed or answered nonsense.", "Try again; tell the operators."),
+    "deadline_exceeded": Reason(504, _ENGINE, "The request ran out of time.", "Ask for less, or allow more time."),
+    "internal_error": Reason(500, "internal_error", "The gateway failed.", "Try again; tell the operators."),
+}
+
+
+class Refused(Exception):
+    """A request that is not served: `reason` is a name in REASONS, `message` says what would be right."""
+
+    def __init__(self, reason: str, message: str, *, param: str | None = None, retry_after_seconds: float = 0) -> None:
+        super().__init__(message)
+        self.reason, self.message, self.param = reason, message, param
+        self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def row(self) -> Reason:
+        return REASONS[self.reason]
+
+
+def error_body(refused: Refused) -> bytes:
+    """OpenAI's error shape; `code` is the named reason."""
+    return msgspec.json.encode(
+        {
+            "error": {
+                "message": refused.message,
+                "type": refused.row.error_type,
+                "code": refused.reason,
+                "param": refused.param,
+            }
+        }
+    )
+
+
+def error_event(refused: Refused) -> bytes:
+    """The same as a server-sent event, for a stream that has begun."""
+    return b"data: " + error_body(refused) + b"\n\n"
+
+
+def docs_table() -> str:
+    """The table of docs/refusals.md."""
+    lines = ["| reason | status | what it means | what to do |", "|---|---|---|---|"]
+    lines += [f"| `{name}` | {row.status} | {row.means} | {row.do} |" for name, row in REASONS.items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,219 @@
+"""The last stage: place the request on an engine, pass its answer through, settle on what was used."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Literal
+
+import aiohttp
+from msgspec import UNSET
+
+from gateway.engines import Placement
+from gateway.exchange import Exchange
+from gateway.quotas import Header
+from gateway.refusals import Refused
+from gateway.usage import NotAnAnswer, StreamReader, failure_in, usage_of_answer
+from policy.breaker import Outcome
+from policy.kv import reservation_tokens
+
+log = logging.getLogger("headworks.gateway.relay")
+_ERROR_BODY_BYTES = 64 * 1024
+_ERROR_MESSAGE_CHARACTERS = 2_000
+_UPSTREAM_PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
+_STREAM_HEADERS: tuple[Header, ...] = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    # nginx would hold events back.
+    (b"x-accel-buffering", b"no"),
+)
+# Statuses that say something of this request alone; another engine would answer the same.
+_CLIENTS_FAULT = (400, 413, 415, 422)
+_BUSY = (408, 429, 503)
+_TOLD = {
+    "engine_unreachable": "the engine could not be reached",
+    "engine_overloaded": "the engine has no capacity now",
+    "engine_error": "the engine failed while it served the request",
+}
+
+
+class EngineFailed(Exception):
+    """An engine did not serve a request that another one might serve."""
+
+    def __init__(self, reason: Literal["engine_unreachable", "engine_overloaded", "engine_error"], said: str) -> None:
+        super().__init__(said)
+        self.reason = reason
+        self.engine = ""
+
+
+async def serve(x: Exchange) -> None:
+    """One engine, and if it fails before the first byte, one other."""
+    x.gateway.retries.earn()
+    try:
+        async with asyncio.timeout(x.deadline - time.monotonic()):
+            await _serve(x)
+    except TimeoutError:
+        raise Refused("deadline_exceeded", "the request ran out of time; ask for less, or allow more time") from None
+
+
+async def _serve(x: Exchange) -> None:
+    try:
+        await _attempt(x, _place(x))
+    except EngineFailed as first:
+        other = None if x.begun else _another_place(x, first)
+        if other is None:
+            raise _refusal(x, first) from None
+        x.gateway.metrics.retry(other.pool)
+        try:
+            await _attempt(x, other)
+        except EngineFailed as second:
+            raise _refusal(x, second) from None
+
+
+def _place(x: Exchange, avoid: str | None = None) -> Placement:
+    tokens = reservation_tokens(x.size.tokens, x.max_tokens, x.ask.sequences)
+    return x.gateway.fleet.place(x.view, x.route.pools, tokens, x.gateway.now_ms(), x.gateway.unix_ms(), avoid)
+
+
+def _another_place(x: Exchange, failure: EngineFailed) -> Placement | None:
+    try:
+        other = _place(x, avoid=failure.engine)
+    except Refused:
+        return None
+    if x.gateway.retries.spend():
+        return other
+    other.end("ignored", x.gateway.now_ms())
+    return None
+
+
+def _refusal(x: Exchange, failure: EngineFailed) -> Refused:
+    wait = x.gateway.limits.capacity_retry_seconds
+    return Refused(failure.reason, _TOLD[failure.reason], retry_after_seconds=wait)
+
+
+async def _attempt(x: Exchange, placement: Placement) -> None:
+    x.placement = placement
+    outcome: Outcome = "ignored"
+    try:
+        await _exchange_with(x, placement)
+        outcome = "failure" if x.reader is not None and x.reader.failure else "success"
+    except EngineFailed as failure:
+        outcome = "failure"
+        failure.engine = placement.state.name
+        log.warning("engine %s: %s: %s", failure.engine, failure.reason, failure)
+        raise
+    except asyncio.CancelledError:
+        # A client that gives up early says nothing of the engine; the gateway's own limit does.
+        if not x.begun and not x.deadline_is_clients and time.monotonic() >= x.deadline:
+            outcome = "failure"
+        raise
+    finally:
+        placement.end(outcome, x.gateway.now_ms())
+
+
+async def _exchange_with(x: Exchange, placement: Placement) -> None:
+    engine = placement.engine
+    headers = {
+        "Content-Type": "application/json",
+        "Accept-Encoding": "identity",
+        "X-Request-Id": x.gateway.upstream_request_id(x.request_id),
+    }
+    if engine.api_key is not UNSET:
+        headers["Authorization"] = f"Bearer {engine.api_key}"
+    body = x.ask.for_engine(engine.served_model, x.max_tokens)
+    url = engine.url.rstrip("/") + _UPSTREAM_PATHS[x.endpoint]
+    x.sent_at = x.sent_at or time.monotonic()
+    try:
+        response = await x.gateway.http.post(url, data=body, headers=headers, allow_redirects=False)
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        raise EngineFailed("engine_unreachable", _said(error, placement)) from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise EngineFailed("engine_error", _said(error, placement)) from None
+    complete = False
+    try:
+        if response.status != 200:
+            await _raise_for(response, placement)
+        if x.ask.stream and response.content_type == "text/event-stream":
+            await _pass_stream(x, response, placement)
+        else:
+            await _pass_whole(x, response, placement)
+        complete = True
+    finally:
+        # Whatever ends this early, the engine learns of it at once: closing the connection aborts generation.
+        if complete:
+            response.release()
+        else:
+            response.close()
+
+
+async def _pass_whole(x: Exchange, response: aiohttp.ClientResponse, placement: Placement) -> None:
+    body = await _read_bounded(response, x.gateway.limits.max_answer_bytes, placement)
+    x.first_byte_at = x.last_byte_at = time.monotonic()
+    try:
+        x.usage = usage_of_answer(body)
+    except NotAnAnswer as error:
+        raise EngineFailed("engine_error", f"its answer is no JSON: {error}") from None
+    if x.usage is None:
+        if failure := failure_in(body):
+            raise _failure(*failure, placement)
+        x.estimated_output_tokens = min(-(-len(body) // 4), x.max_tokens * x.ask.sequences)
+    x.settle()
+    await x.answer_json(200, body)
+
+
+async def _pass_stream(x: Exchange, response: aiohttp.ClientResponse, placement: Placement) -> None:
+    reader = StreamReader(hide_usage=not x.ask.wants_usage)
+    try:
+        async for chunk in response.content.iter_any():
+            events = reader.feed(chunk)
+            if not events:
+                continue
+            if not x.begun:
+                if reader.failure is not None:
+                    raise _failure(*reader.failure, placement)
+                x.reader = reader
+                x.first_byte_at = time.monotonic()
+                await x.begin_stream((*_STREAM_HEADERS, *x.own_headers()))
+            x.last_byte_at = time.monotonic()
+            await x.stream(events)
+    except (aiohttp.ClientError, OSError) as error:
+        raise EngineFailed("engine_error", f"its stream broke off: {_said(error, placement)}") from None
+    if not x.begun:
+        raise EngineFailed("engine_error", "its stream ended before the first event")
+    last = reader.finish()
+    x.settle()
+    await x.end_stream(last)
+
+
+async def _raise_for(response: aiohttp.ClientResponse, placement: Placement) -> None:
+    """Turn an engine's refusal into ours. Its own words are kept only where they speak of the request."""
+    body = await _read_bounded(response, _ERROR_BODY_BYTES, placement)
+    message, _ = failure_in(body) or (f"the engine answered {response.status}", None)
+    raise _failure(message, response.status, placement)
+
+
+def _failure(message: str, status: int | None, placement: Placement) -> Refused | EngineFailed:
+    words = message.replace(placement.state.netloc, placement.state.name)[:_ERROR_MESSAGE_CHARACTERS]
+    if status in _CLIENTS_FAULT:
+        return Refused("engine_rejected", words or "the engine found the request invalid")
+    return EngineFailed("engine_overloaded" if status in _BUSY else "engine_error", f"{status}: {words}")
+
+
+async def _read_bounded(response: aiohttp.ClientResponse, limit: int, placement: Placement) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in response.content.iter_any():
+            size += len(chunk)
+            if size > limit:
+                raise EngineFailed("engine_error", f"its answer is larger than {limit} bytes")
+            parts.append(chunk)
+    except (aiohttp.ClientError, OSError) as error:
+        raise EngineFailed("engine_error", f"its answer broke off: {_said(error, placement)}") from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _said(error: Exception, placement: Placement) -> str:
+    """An error in words; a connection error spells the address, which has no place in logs that tenants may see."""
+    return f"{type(error).__name__}: {error}".replace(placement.state.netloc, placement.state.name)

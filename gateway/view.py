@@ -1,0 +1,53 @@
+"""The configuration as requests read it: one immutable view a revision, swapped whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from msgspec import UNSET
+
+from policy.routing import in_order
+from wire.snapshot import GatewaySnapshot, Override, Problem, Route, Snapshot, SnapshotRefused, Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A snapshot with the look-ups that every request needs. A request keeps the view it began under."""
+
+    revision: int
+    snapshot: GatewaySnapshot
+    routes: Mapping[str, Route]
+    engines_of: Mapping[str, tuple[str, ...]]
+    overrides_of: Mapping[tuple[str, str], tuple[Override, ...]]
+    revision_header: tuple[bytes, bytes]
+
+    def models_for(self, tenant: Tenant) -> Iterator[str]:
+        """Models that the tenant may use and that some pool serves, by name."""
+        served = {pool.model for pool in self.snapshot.pools.values()}
+        return (name for name in sorted(served) if tenant.models is UNSET or name in tenant.models)
+
+    def overrides(self, pool: str, engine: str) -> tuple[Override, ...]:
+        """Overrides on the engine itself and on its pool, expired ones included."""
+        return self.overrides_of.get(("pool", pool), ()) + self.overrides_of.get(("engine", engine), ())
+
+
+def compile_view(snapshot: Snapshot, revision: int) -> View:
+    """Raises: SnapshotRefused for a slice that is not a gateway's."""
+    if not isinstance(snapshot, GatewaySnapshot):
+        raise SnapshotRefused([Problem("/kind", "kind", "this target is a gateway; send a slice of kind 'gateway'")])
+    engines: dict[str, list[str]] = {pool: [] for pool in snapshot.pools}
+    for name in sorted(snapshot.engines):
+        engines[snapshot.engines[name].pool].append(name)
+    overrides: dict[tuple[str, str], list[Override]] = {}
+    for override in snapshot.overrides.values():
+        overrides.setdefault((override.subject_kind, override.subject), []).append(override)
+    return View(
+        revision=revision,
+        snapshot=snapshot,
+        routes=MappingProxyType(in_order(snapshot.routes)),
+        engines_of=MappingProxyType({pool: tuple(names) for pool, names in engines.items()}),
+        overrides_of=MappingProxyType({subject: tuple(rows) for subject, rows in overrides.items()}),
+        revision_header=(b"x-headworks-revision", b"%d" % revision),
+    )

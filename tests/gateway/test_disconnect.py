@@ -1,0 +1,91 @@
+"""A client that leaves frees its place at the engine and its reservations, wherever the request stands."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.gateway.fleet import RunningGateway, ScriptedEngine, changed, chat
+
+CLOSED_WITHIN_SECONDS = 1.0  # the promise is 50 ms, which the benchmark measures; tests share their cores
+
+
+async def limited(gateway: RunningGateway) -> None:
+    engines = {"e0": {**gateway.control.content["engines"]["e0"], "kv_capacity_tokens": 1000}}
+    limits = {"tpm_limit": 600, "max_parallel_requests": 1}
+    await gateway.publish(changed(gateway.control.content, tenants__alpha=limits, engines=engines))
+
+
+async def freed(gateway: RunningGateway, engine: ScriptedEngine, left_at: float, used: int) -> None:
+    async def open_requests() -> int:
+        return engine.open_requests
+
+    await gateway.until(open_requests, 0, "the engine to be left")
+    assert engine.closed_at[-1] - left_at < CLOSED_WITHIN_SECONDS
+
+    async def reserved() -> float:
+        return await gateway.metric("headworks_gateway_kv_reserved_tokens", engine="e0")
+
+    await gateway.until(reserved, 0, "the KV reservation to end")
+    # 10 tokens a second come back, so the part that was used can only be seen from above.
+    assert 600 - used <= await gateway.remaining_tokens() <= 600
+    assert await gateway.metric("headworks_gateway_requests_total", outcome="cancelled", reason="client_left") == 1
+    engine.behave = engine.answer
+    assert (await gateway.call(chat()))[0] == 200, "the one parallel place is free again"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_leaving_while_the_engine_is_silent(gateway: RunningGateway, engine: ScriptedEngine, stream: bool):
+    await limited(gateway)
+    engine.behave = engine.silence
+    request = asyncio.ensure_future(gateway.call_status(chat(stream=stream, max_tokens=300)))
+    await engine.arrived.wait()
+    assert await gateway.metric("headworks_gateway_kv_reserved_tokens", engine="e0") == 307
+    request.cancel()
+    await freed(gateway, engine, time.monotonic(), used=7)
+
+
+async def test_leaving_within_a_stream(gateway: RunningGateway, engine: ScriptedEngine):
+    await limited(gateway)
+    engine.behave = engine.one_token_then_silence
+    async with gateway.post(chat(stream=True, max_tokens=300)) as answer:
+        await answer.content.readany()
+        answer.close()
+        await freed(gateway, engine, time.monotonic(), used=8)
+
+
+async def test_leaving_before_the_body_is_complete(gateway: RunningGateway, engine: ScriptedEngine):
+    from tests.gateway.fleet import KEYS
+
+    _, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {KEYS['alpha']}\r\n"
+    writer.write(f"{head}Content-Length: 99\r\n\r\n{{".encode())
+    await writer.drain()
+
+    async def in_flight() -> float:
+        return await gateway.metric("headworks_gateway_requests_in_flight")
+
+    await gateway.until(in_flight, 1, "the request to begin")
+    writer.close()
+    await gateway.until(in_flight, 0, "the request to end")
+    assert not engine.bodies
+
+
+async def test_many_that_leave_at_once_leave_nothing_behind(gateway: RunningGateway, engine: ScriptedEngine):
+    engines = {"e0": {**gateway.control.content["engines"]["e0"], "kv_capacity_tokens": 100_000}}
+    await gateway.publish(changed(gateway.control.content, engines=engines))
+    engine.behave = engine.one_token_then_silence
+    answers = await asyncio.gather(*(gateway.open_stream(chat(stream=True)) for _ in range(50)))
+    for answer in answers:
+        await answer.content.readany()
+    assert await gateway.metric("headworks_gateway_engine_requests", engine="e0") == 50
+    for answer in answers:
+        answer.close()
+
+    async def left() -> tuple[int, float, float]:
+        reserved = await gateway.metric("headworks_gateway_kv_reserved_tokens", engine="e0")
+        return engine.open_requests, reserved, await gateway.metric("headworks_gateway_engine_requests", engine="e0")
+
+    await gateway.until(left, (0, 0.0, 0.0), "nothing to be left behind")

@@ -1,0 +1,162 @@
+"""Choice of engine, one retry before the first byte, breakers, fallbacks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.fleet import MODEL, RunningGateway, ScriptedEngine, changed, chat, configuration, running_gateway
+from tests.services import free_port
+
+
+@pytest.fixture
+async def pair(engine: ScriptedEngine, second_engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[RunningGateway]:
+    async with running_gateway(tmp_path, configuration(engine.url, second_engine.url)) as gateway:
+        yield gateway
+
+
+async def test_requests_go_where_least_is_reserved(
+    pair: RunningGateway, engine: ScriptedEngine, second_engine: ScriptedEngine
+):
+    engine.behave, second_engine.behave = engine.silence, second_engine.silence
+    first = asyncio.create_task(pair.call(chat(max_tokens=300)))
+    await engine.arrived.wait()
+    small = [asyncio.create_task(pair.call(chat(max_tokens=30))) for _ in range(4)]
+
+    async def open_requests() -> tuple[int, int]:
+        return engine.open_requests, second_engine.open_requests
+
+    await pair.until(open_requests, (1, 4), "the small requests on the second engine")
+    engine.release.set()
+    second_engine.release.set()
+    assert [(await each)[0] for each in (first, *small)] == [200] * 5
+
+
+@pytest.mark.parametrize("fault", ["cut", "500", "503", "first_event"])
+async def test_a_failure_before_the_first_byte_is_retried_once_elsewhere(
+    pair: RunningGateway, engine: ScriptedEngine, second_engine: ScriptedEngine, fault: str
+):
+    faults = {
+        "cut": engine.cut,
+        "500": engine.failing(500),
+        "503": engine.failing(503),
+        "first_event": engine.erring_stream(503),
+    }
+    engine.behave = faults[fault]
+    async with pair.post(chat(stream=fault == "first_event")) as answer:
+        assert answer.status == 200
+        await answer.read()
+    assert (len(engine.bodies), len(second_engine.bodies)) == (1, 1)
+    assert await pair.metric("headworks_gateway_retries_total", pool="main") == 1
+    second_engine.behave = second_engine.failing(500)
+    assert await pair.refusal(chat(stream=fault == "first_event")) in (
+        (502, "engine_error"),
+        (503, "engine_overloaded"),
+    )
+    assert len(engine.bodies) + len(second_engine.bodies) == 4, "one retry, no more"
+
+
+async def test_an_error_in_the_first_event_is_an_http_error_for_the_client(
+    gateway: RunningGateway, engine: ScriptedEngine
+):
+    engine.behave = engine.erring_stream(503)
+    assert await gateway.refusal(chat(stream=True)) == (503, "engine_overloaded")
+    engine.behave = engine.erring_stream(400)
+    assert await gateway.refusal(chat(stream=True)) == (400, "engine_rejected")
+
+
+async def test_a_stream_that_breaks_off_ends_in_an_error_event_and_is_not_retried(
+    pair: RunningGateway, engine: ScriptedEngine, second_engine: ScriptedEngine
+):
+    engine.behave = engine.one_token_then_cut
+    async with pair.post(chat(stream=True)) as answer:
+        text = await answer.text()
+    assert answer.status == 200
+    assert '"content": "first"' in text
+    assert '"code":"engine_error"' in text
+    assert "[DONE]" not in text
+    assert not second_engine.bodies
+    assert await pair.metric("headworks_gateway_requests_total", outcome="failed", reason="engine_error") == 1
+
+
+async def test_a_request_that_is_wrong_is_not_retried(
+    pair: RunningGateway, engine: ScriptedEngine, second_engine: ScriptedEngine
+):
+    engine.behave = engine.failing(400, {"error": {"message": "bad schema", "code": 400}})
+    status, document, _ = await pair.call(chat())
+    assert (status, document["error"]["message"]) == (400, "bad schema")
+    assert not second_engine.bodies
+
+
+async def test_a_breaker_opens_probes_and_closes(gateway: RunningGateway, engine: ScriptedEngine):
+    breaker = {"minimum_requests": 4, "error_permille": 500, "cooldown_ms": 700, "half_open_probes": 1}
+    await gateway.publish(changed(gateway.control.content, pools__main__breaker=breaker))
+    engine.behave = engine.failing(500)
+    for _ in range(4):
+        assert await gateway.refusal(chat()) == (502, "engine_error")
+    assert await gateway.refusal(chat()) == (503, "breaker_open")
+    assert len(engine.bodies) == 4
+    engine.behave = engine.answer
+
+    async def status() -> int:
+        return (await gateway.call(chat()))[0]
+
+    await gateway.until(status, 200, "a probe after the cooldown")
+    assert await gateway.metric("headworks_gateway_breaker_state", engine="e0", state="closed") == 1
+
+
+async def test_a_person_can_hold_an_open_breaker_closed(gateway: RunningGateway, engine: ScriptedEngine):
+    breaker = {"minimum_requests": 1, "error_permille": 1, "cooldown_ms": 3_600_000}
+    content = changed(gateway.control.content, pools__main__breaker=breaker)
+    await gateway.publish(content)
+    engine.behave = engine.failing(500)
+    await gateway.call(chat())
+    assert await gateway.refusal(chat()) == (503, "breaker_open")
+    engine.behave = engine.answer
+    forced = {"subject_kind": "engine", "subject": "e0", "owner": "o", "reason": "r", "expires_at_ms": 2**50}
+    await gateway.publish(changed(content, overrides__x={**forced, "state": "closed"}))
+    assert (await gateway.call(chat()))[0] == 200
+    overrides = {"x": {**forced, "state": "closed"}, "y": {**forced, "state": "open"}}
+    await gateway.publish(changed(content, overrides=overrides))
+    assert await gateway.refusal(chat()) == (503, "breaker_open")
+
+
+async def test_clients_that_give_up_early_do_not_open_a_breaker(gateway: RunningGateway, engine: ScriptedEngine):
+    breaker = {"minimum_requests": 2, "error_permille": 1}
+    await gateway.publish(changed(gateway.control.content, pools__main__breaker=breaker))
+    engine.behave = engine.silence
+    for _ in range(4):
+        refusal = await gateway.refusal(chat(), headers={"X-Request-Timeout-Ms": "40"})
+        assert refusal == (504, "deadline_exceeded")
+    engine.release.set()
+    assert (await gateway.call(chat()))[0] == 200
+
+
+async def test_a_fallback_pool_takes_what_the_first_cannot(
+    pair: RunningGateway, engine: ScriptedEngine, second_engine: ScriptedEngine
+):
+    content = changed(
+        pair.control.content,
+        pools={"main": {"model": MODEL}, "spare": {"model": MODEL}},
+        engines__e1__pool="spare",
+        engines__e0__cordoned=True,
+        routes__all__fallbacks={"spare": {"order": 1}},
+    )
+    await pair.publish(content)
+    assert (await pair.call(chat()))[0] == 200
+    assert (len(engine.bodies), len(second_engine.bodies)) == (0, 1)
+    labels = {"pool": "spare", "outcome": "ok"}
+    assert await pair.metric("headworks_gateway_requests_total", **labels) == 1
+
+
+async def test_retries_stay_inside_their_budget(engine: ScriptedEngine, second_engine: ScriptedEngine, tmp_path: Path):
+    dead = f"http://127.0.0.1:{free_port()}"
+    environment = {"HEADWORKS_GATEWAY_RETRY_BURST": "2", "HEADWORKS_GATEWAY_RETRY_BUDGET_PERMILLE": "0"}
+    content = changed(configuration(dead, engine.url), pools__main__breaker={"minimum_requests": 1000})
+    async with running_gateway(tmp_path, content, environment) as gateway:
+        statuses = [await gateway.call_status(chat()) for _ in range(12)]
+    assert statuses.count(503) > 0, "the dead engine was asked first and nobody else after it"
+    assert statuses.count(200) == len(engine.bodies)
