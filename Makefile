@@ -43,6 +43,7 @@ test: env lint types  ## Lint, types, then all tests: import rules, translations
 
 lint: env  ## Check the style of the Python files
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 
 types: env  ## Check the types
 	$(BIN)/mypy

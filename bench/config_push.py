@@ -1,6 +1,6 @@
 """From publishing a quota change to every target running it, with all of them on this machine.
 
-A real web process with SQLite and two hundred enrolled targets (`--targets`): a tenth are gateways with the whole
+A real web process with SQLite and two hundred enrolled targets (`--targets`): twenty are gateways with the whole
 configuration, the others nodes' agents with their own part. All clients are one process that verifies each hash and
 acknowledges; its CPU time is told apart. One tenant's quota changes every second for 20 seconds, then a node is
 cordoned, so that an agent is told something too.
@@ -29,7 +29,7 @@ from typing import IO, Any
 from controlplane.rest_client import Rest
 from wire import PROTOCOL
 
-GATEWAY_SHARE = 10
+GATEWAYS = 20
 TENANTS = 100
 CHANGES = 20
 CHANGE_EVERY_SECONDS = 1.0
@@ -45,6 +45,8 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--targets", type=int, default=200, help="gateways and agents together (default: 200)")
     targets = parser.parse_args(argv).targets
+    if targets < 2:
+        parser.error("--targets: give at least 2, a gateway and an agent")
     with tempfile.TemporaryDirectory(prefix="headworks-bench-") as folder, web_process(Path(folder)) as (rest, web):
         figures = measure(rest, web, targets)
     holds = figures["publish_to_applied_p99_ms"] <= PUBLISH_TO_APPLIED_P99_MS and figures["converged"] == 1
@@ -60,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def measure(rest: Rest, web: int, targets: int) -> dict[str, float]:
-    gateways = max(1, targets // GATEWAY_SHARE)
+    gateways = min(GATEWAYS, targets - 1)
     tokens = fill(rest, gateways, targets - gateways)
     with clients(rest.base_url, tokens) as following:
         wait_for(lambda: standing(rest)["applied"] == targets, "all targets on the first revision")
@@ -165,7 +167,7 @@ def web_process(folder: Path) -> Iterator[tuple[Rest, int]]:
 @contextmanager
 def clients(url: str, tokens: list[str]) -> Iterator[Callable[[], dict[str, Any]]]:
     """The targets' process, all of them following; calling what is yielded ends it and gives what it noted."""
-    command = [sys.executable, "-m", "bench.push_clients", f"{url}/api/v1"]
+    command = [sys.executable, "-m", "bench.support.push_clients", f"{url}/api/v1"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     stdin, stdout = _pipes(process)
     try:

@@ -30,8 +30,8 @@ from typing import Any
 
 import uvloop
 
-from bench.http_load import request_bytes
-from bench.snapshot_server import SnapshotServer, snapshot_server
+from bench.support.http_load import request_bytes
+from bench.support.snapshot_server import SnapshotServer, snapshot_server
 
 CONCURRENT = 32
 PAUSE_MS = 100
@@ -126,7 +126,7 @@ async def load(port: int, body: Path, key: str, seconds: float, pause_ms: float)
     arguments = ["--port", str(port), "--path", PATH, "--body", str(body), "--connections", str(CONCURRENT)]
     arguments += ["--seconds", str(seconds), "--pause-ms", str(pause_ms)]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.http_load", *arguments, stdin=PIPE, stdout=PIPE
+        sys.executable, "-m", "bench.support.http_load", *arguments, stdin=PIPE, stdout=PIPE
     )
     output, _ = await process.communicate(f"{key}\n".encode())
     result: dict[str, Any] = json.loads(output)

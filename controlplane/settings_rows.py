@@ -46,6 +46,12 @@ HOST = Setting(
     "HEADWORKS_HOST", "127.0.0.1", "Address the web process listens on; loopback until someone decides otherwise.", str
 )
 PORT = Setting("HEADWORKS_PORT", 8600, "Port of the web process.", whole_number(1, 65_535))
+MAX_CONNECTIONS = Setting(
+    "HEADWORKS_MAX_CONNECTIONS",
+    16_384,
+    "Connections that the web process holds at once; every config stream and every open page is one.",
+    whole_number(16, 1_000_000),
+)
 ALLOWED_HOSTS: Setting[tuple[str, ...]] = Setting(
     "HEADWORKS_ALLOWED_HOSTS",
     ("localhost", "127.0.0.1", "[::1]"),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 
+from gateway.refusals import docs_table
 from wire.settings import Setting
 
 DOCS = Path(__file__).resolve().parent
@@ -30,8 +31,7 @@ is never printed.
 
 def settings_page() -> str:
     sections = [
-        f"## {title}\n\n{_settings_table(import_module(module).SETTINGS)}"
-        for module, title in SETTINGS_MODULES.items()
+        f"## {title}\n\n{_settings_table(import_module(module).SETTINGS)}" for module, title in SETTINGS_MODULES.items()
     ]
     return "\n".join([_SETTINGS_HEAD, *sections])
 
@@ -59,7 +59,20 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page}
+_REFUSALS_HEAD = """\
+# Why a gateway refuses
+
+A refusal has OpenAI's error shape, `{"error": {"message", "type", "code", "param"}}`; `code` is one of these reasons.
+429: you are over your share. 503: no capacity now. 400: it can never fit. Where trying again can help, `Retry-After`
+says after how many seconds. Every answer carries `x-request-id`.
+"""
+
+
+def refusals_page() -> str:
+    return f"{_REFUSALS_HEAD}\n{docs_table()}"
+
+
+PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page, "refusals.md": refusals_page}
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from wire.settings import Setting, number, one_of, path, whole_number
 
-CONTROL_URL = Setting("HEADWORKS_AGENT_CONTROL_URL", "http://127.0.0.1:8000", "Where the control plane answers.", str)
+CONTROL_URL = Setting("HEADWORKS_AGENT_CONTROL_URL", "http://127.0.0.1:8600", "Where the control plane answers.", str)
 JOIN_TOKEN = Setting(
     "HEADWORKS_AGENT_JOIN_TOKEN", "", "The single-use join token, needed at the first start only.", str, secret=True
 )

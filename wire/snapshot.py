@@ -194,7 +194,9 @@ class NodeSnapshot(Struct, frozen=True, tag_field="kind", tag="node"):
 Snapshot = GatewaySnapshot | NodeSnapshot
 
 
-_ENGINE_URL = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:(?P<port>[0-9]{1,5}))?")
+_ENGINE_URL = re.compile(
+    r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:(?P<port>[0-9]{1,5}))?"
+)
 
 
 def engine_url_problem(url: str) -> str | None:

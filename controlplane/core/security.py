@@ -101,16 +101,19 @@ def target_of(request: HttpRequest) -> Target:
     if token is None:
         raise Unauthenticated("send the target's token as 'Authorization: Bearer …'")
     digest = token_hash(token)
-    target = Target.objects.filter(token_hash=digest).first()
+    known = Target.objects.filter(token_hash=digest)
+    target = known.first()
     if target is None:
-        if not Target.objects.filter(next_token_hash=digest).update(
+        Target.objects.filter(next_token_hash=digest).update(
             token_hash=digest,
             next_token_hash=None,
             token_expires_at=F("next_token_expires_at"),
             next_token_expires_at=None,
-        ):
-            raise Unauthenticated("this target token is unknown; enrol again with a new join token")
-        target = Target.objects.get(token_hash=digest)
+        )
+        # Of two first uses at once one changes the row; both find it changed.
+        target = known.first()
+    if target is None:
+        raise Unauthenticated("this target token is unknown; enrol again with a new join token")
     if target.revoked_at is not None:
         raise Forbidden("this target was revoked; enrol again with a new join token", code="revoked")
     if target.token_expires_at <= timezone.now():

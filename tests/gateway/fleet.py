@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from bench.snapshot_server import SnapshotServer
+from bench.support.snapshot_server import SnapshotServer
 from tests.services import Process, free_port
 
 MODEL = "acme/small-8b"

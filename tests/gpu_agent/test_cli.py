@@ -80,9 +80,7 @@ async def test_a_node_enrols_once_reports_restarts_and_ends_on_sigterm(control, 
 async def test_it_waits_for_a_control_plane_that_is_not_there_yet(tmp_path):
     port = free_port()
     with agent(tmp_path, f"http://127.0.0.1:{port}", HEADWORKS_AGENT_JOIN_TOKEN=JOIN_TOKEN) as process:
-        await asyncio.to_thread(
-            process.wait_until, lambda: "does not answer" in process.log.read_text(), "a first try"
-        )
+        await asyncio.to_thread(process.wait_until, lambda: "does not answer" in process.log.read_text(), "a first try")
         async with fake_control(port) as control:
             assert (await control.posted(ENROL))["join_token"] == JOIN_TOKEN
             await control.posted(REPORT)

@@ -28,7 +28,7 @@ documents = st.dictionaries(
 
 
 @given(st.lists(documents, min_size=1, max_size=30))
-@example([{"b": {"z": 1, "a": "\U0001f600\u00e9\u2028\"\\/"}, "a": -MAX_INTEGER, "\U00010000": 1, "\uffff": 2}])
+@example([{"b": {"z": 1, "a": '\U0001f600\u00e9\u2028"\\/'}, "a": -MAX_INTEGER, "\U00010000": 1, "\uffff": 2}])
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_canonical_json_is_what_jq_prints(found):
     jq = service_binary("jq")

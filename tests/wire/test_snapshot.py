@@ -140,7 +140,9 @@ def test_a_route_is_checked_against_plain_names():
     assert [p.path for p in route_problems("r", route, set(), set(), set(), set())] == ["/routes/r/pools/short"]
 
 
-@pytest.mark.parametrize("url", ["http://e1", "https://e1.rack-2.example:8443", "http://127.0.0.1:1", "http://[fe80::1]:65535"])
+@pytest.mark.parametrize(
+    "url", ["http://e1", "https://e1.rack-2.example:8443", "http://127.0.0.1:1", "http://[fe80::1]:65535"]
+)
 def test_an_engine_address_is_accepted(url):
     assert engine_url_problem(url) is None
 

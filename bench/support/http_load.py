@@ -1,4 +1,4 @@
-"""`python -m bench.http_load`: send requests over kept connections, and say how long each took.
+"""`python -m bench.support.http_load`: send requests over kept connections, and say how long each took.
 
 Each request is the given body with `########` replaced by a random number, so that no cache on the way answers for the
 work that is measured.

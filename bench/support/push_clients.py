@@ -1,8 +1,8 @@
 """The targets of `bench.config_push`: many config streams in one process that verify, acknowledge and note when.
 
-`python -m bench.push_clients URL` reads one target a line from standard input (its token), writes `ready` once each
-has its first slice, and follows the streams until SIGTERM. Its last line is a JSON object: `applied`, a list of
-[revision, Unix time in ms], and `cpu_seconds`.
+`python -m bench.support.push_clients URL` reads one target a line from standard input (its token),
+writes `ready` once each has its first slice, and follows the streams until SIGTERM. Its last line is a JSON object:
+`applied`, a list of [revision, Unix time in ms], and `cpu_seconds`.
 """
 
 from __future__ import annotations

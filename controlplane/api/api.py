@@ -1,0 +1,96 @@
+"""The admin REST API: every router, and how errors look."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.errors import HttpError, ValidationError
+from ninja.openapi.schema import OpenAPISchema
+
+from controlplane.api.docs import STREAM_OPERATION, LocalSwagger
+from controlplane.breakers.api import router as breakers
+from controlplane.configs.api import router as configs
+from controlplane.configs.stream import PATH as STREAM_PATH
+from controlplane.configs.targets_api import TargetOrAdmin, read_artifact
+from controlplane.configs.targets_api import router as own_targets
+from controlplane.core.api import router as core
+from controlplane.core.errors import Malformed, Refused, TooLarge, problem_response
+from controlplane.core.targets_api import router as targets
+from controlplane.fleet.api import router as fleet
+from controlplane.routing.api import router as routing
+from controlplane.tenants.api import router as tenants
+from wire.problems import Problem, pointer
+
+log = logging.getLogger(__name__)
+
+
+class HeadworksAPI(NinjaAPI):
+    def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
+        schema = super().get_openapi_schema(**options)
+        schema["paths"][STREAM_PATH] = {"get": STREAM_OPERATION}
+        return schema
+
+
+api = HeadworksAPI(
+    title="Headworks",
+    version="1",
+    description="The control plane of a self-hosted LLM fleet. Every write takes `reason`; see each call for its role.",
+    docs=LocalSwagger(),
+    docs_url="docs",
+)
+
+# One address has one set of methods, which one router must hold; fleet has the DELETE of this one.
+fleet.get(
+    "/artifacts/{sha256}", auth=TargetOrAdmin(), tags=["artifacts"], summary="Read a file", operation_id="read_artifact"
+)(read_artifact)
+
+# `own_targets` first: POST nodes/report must not be taken for a node called "report".
+for _router in (own_targets, tenants, fleet, routing, breakers, configs, targets, core):
+    api.add_router("", _router)
+
+
+@api.exception_handler(Refused)
+def _refused(request: HttpRequest, error: Refused) -> HttpResponse:
+    return problem_response(error)
+
+
+@api.exception_handler(ValidationError)
+def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    problems = [_problem(entry) for entry in error.errors]
+    return problem_response(Refused("; ".join(f"{p.path}: {p.message}" for p in problems[:5]), problems))
+
+
+def _problem(entry: dict[str, Any]) -> Problem:
+    path = "/"
+    # The first part says where ninja looked (query, body, path), the second of a body is our parameter's name.
+    for part in entry["loc"][1:]:
+        path = pointer(path, part)
+    return Problem(path, str(entry["type"]), str(entry["msg"]))
+
+
+@api.exception_handler(HttpError)
+def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
+    # Ninja raises this for a body that is no JSON.
+    if error.status_code == HTTPStatus.BAD_REQUEST:
+        return problem_response(Malformed("the body is not JSON"))
+    refused = Refused(str(error))
+    refused.status = HTTPStatus(error.status_code)
+    return problem_response(refused)
+
+
+@api.exception_handler(RequestDataTooBig)
+def _too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
+    return problem_response(TooLarge("the body is larger than HEADWORKS_BODY_MAX_BYTES"))
+
+
+@api.exception_handler(Exception)
+def _failed(request: HttpRequest, error: Exception) -> HttpResponse:
+    log.error("%s %s failed", request.method, request.path, exc_info=error)
+    refused = Refused("the control plane failed to answer; its log says why", code="internal")
+    refused.status = HTTPStatus.INTERNAL_SERVER_ERROR
+    return problem_response(refused)

@@ -1,0 +1,37 @@
+"""The web process: Django and the config streams, with the hub that publishes and distributes started beside them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+
+from django.core.asgi import get_asgi_application
+
+_django: Any = get_asgi_application()
+
+# Only now: they read models, which need Django to be set up.
+from controlplane.configs.hub import hub  # noqa: E402
+from controlplane.configs.stream import with_config_streams  # noqa: E402
+
+Message = dict[str, Any]
+_site = with_config_streams(_django)
+
+
+async def application(
+    scope: dict[str, Any], receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+) -> None:
+    if scope["type"] != "lifespan":
+        await _site(scope, receive, send)
+        return
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            hub.start()
+        else:
+            hub.stop()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

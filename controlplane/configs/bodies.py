@@ -1,0 +1,55 @@
+"""Bodies that are messages of `wire`: read with every problem named, and described on the OpenAPI page."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from django.http import HttpRequest
+
+from controlplane.core.errors import Malformed, Refused
+from wire.problems import type_problems
+from wire.schema import schemas
+
+T = TypeVar("T")
+_SHOWN_PROBLEMS = 5
+
+
+def read_body(request: HttpRequest, kind: type[T]) -> T:
+    """The request's body. Raises Malformed (no JSON) or Refused (each field that does not fit, at its path)."""
+    try:
+        message: T = _decoded(request.body, kind)
+        return message
+    except msgspec.ValidationError as error:
+        problems = type_problems(_decoded(request.body, Any), kind)
+        shown = "; ".join(f"{p.path}: {p.message}" for p in problems[:_SHOWN_PROBLEMS])
+        raise Refused(shown, problems) from error
+
+
+def _decoded(body: bytes, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"the body is not JSON: {error}") from error
+
+
+def documented(name: str) -> dict[str, Any]:
+    """`openapi_extra` of a call whose body is the message that `wire.schema` calls `name`."""
+    schema = schemas()[name]
+    content = {"application/json": {"schema": _inlined(schema, schema.get("$defs", {}))}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+    """A schema without references: within the OpenAPI document they would lead nowhere."""
+    if isinstance(schema, dict):
+        if isinstance(reference := schema.get("$ref"), str):
+            return _inlined(definitions[reference.rsplit("/", 1)[-1]], definitions)
+        return {
+            key: _inlined(value, definitions) for key, value in schema.items() if key not in ("$defs", "$schema", "$id")
+        }
+    if isinstance(schema, list):
+        return [_inlined(value, definitions) for value in schema]
+    return schema

@@ -1,0 +1,132 @@
+"""What a change may not leave behind: broken references, wrong sums, a pool that is routed to and has no engine.
+
+Only what the change touches, and what names something that it removed, is loaded, with everything that those name
+in turn. On that closed part runs the same check that a target runs before it applies a slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.db.models import Q, QuerySet
+
+from controlplane.configs.models import Fragment
+from controlplane.configs.references import REFERRERS, EntryKey, references
+from wire.canonical import Document
+from wire.problems import Problem, pointer, type_problems
+from wire.snapshot import NodeState, SnapshotRefused, decode_snapshot
+
+# What one entry was and is; None: it did not or does not exist.
+Transition = tuple[Document | None, Document | None]
+
+
+def problems_of(changed: dict[EntryKey, Transition]) -> list[Problem]:
+    """Every reason against a change whose fragments are written already; empty if there is none."""
+    entries = {entry: after for entry, (_, after) in changed.items() if after is not None}
+    removed = [entry for entry, (_, after) in changed.items() if after is None]
+    part = {**_naming(removed), **entries}
+    nodes = {key: part.pop((section, key)) for section, key in list(part) if section == "nodes"}
+    found = [
+        problem
+        for name, content in nodes.items()
+        for problem in type_problems(content, NodeState, pointer("/nodes", name))
+    ]
+    try:
+        decode_snapshot({"kind": "gateway", "schema": 1, **_by_section(_closed(part))})
+    except SnapshotRefused as refused:
+        found += refused.problems
+    return found + _last_engine_problems(changed)
+
+
+def _by_section(entries: dict[EntryKey, Document]) -> Document:
+    document: Document = {}
+    for (section, key), content in entries.items():
+        document.setdefault(section, {})[key] = content
+    return document
+
+
+def _closed(part: dict[EntryKey, Document]) -> dict[EntryKey, Document]:
+    """`part` and all that it names, directly or through what it names, as far as it exists."""
+    known = dict(part)
+    asked = set(known)
+    frontier: Iterable[tuple[EntryKey, Document]] = list(known.items())
+    while wanted := {name for (section, _), content in frontier for name in references(section, content)} - asked:
+        asked |= wanted
+        found = load(wanted)
+        known.update(found)
+        frontier = list(found.items())
+    return known
+
+
+def load(entries: Iterable[EntryKey]) -> dict[EntryKey, Document]:
+    """The entries that exist, as the last write left them; one query a section."""
+    keys: dict[str, list[str]] = {}
+    for section, key in entries:
+        keys.setdefault(section, []).append(key)
+    found: dict[EntryKey, Document] = {}
+    for section, names in keys.items():
+        rows = Fragment.objects.filter(section=section, key__in=names)
+        found.update({(section, key): content for key, content in contents(rows).items()})
+    return found
+
+
+def contents(rows: QuerySet[Fragment]) -> dict[str, Document]:
+    """Key → content of those that exist."""
+    found = rows.filter(content__isnull=False).values_list("key", "content")
+    return {key: content for key, content in found if content is not None}
+
+
+def _naming(removed: list[EntryKey]) -> dict[EntryKey, Document]:
+    """The entries that still name a removed one."""
+    gone: dict[str, list[str]] = {}
+    for section, key in removed:
+        gone.setdefault(section, []).append(key)
+    found: dict[EntryKey, Document] = {}
+    for section, keys in gone.items():
+        for referrer in REFERRERS.get(section, ()):
+            for key, content in _candidates(referrer, section, keys).items():
+                if any(target == section and name in keys for target, name in references(referrer, content)):
+                    found[referrer, key] = content
+    return found
+
+
+def _candidates(referrer: str, section: str, keys: list[str]) -> dict[str, Document]:
+    """Entries of `referrer` that may name one of `keys`, found in the database where the section can be large."""
+    rows = Fragment.objects.filter(section=referrer)
+    if referrer == "tenants":
+        naming = Q(content__default_priority_class__in=keys) if section == "priority_classes" else Q()
+        for key in keys:
+            naming |= Q(**{f"content__{section}__has_key": key})
+        rows = rows.filter(naming)
+    elif referrer == "keys":
+        rows = rows.filter(content__tenant__in=keys)
+    elif referrer == "engines":
+        rows = rows.filter(content__pool__in=keys)
+    return contents(rows)
+
+
+def _last_engine_problems(changed: dict[EntryKey, Transition]) -> list[Problem]:
+    """Pools that lost their last engine by this change while a route still leads to them."""
+    left = {
+        before["pool"]
+        for (section, _), (before, after) in changed.items()
+        if section == "engines" and before is not None and (after is None or after.get("pool") != before["pool"])
+    }
+    engines = Fragment.objects.filter(section="engines", content__isnull=False)
+    emptied = {pool for pool in left if not engines.filter(content__pool=pool).exists()}
+    if not emptied:
+        return []
+    routed: dict[str, list[str]] = {}
+    for name, content in contents(Fragment.objects.filter(section="routes")).items():
+        for section, pool in references("routes", content):
+            if section == "pools" and pool in emptied:
+                routed.setdefault(pool, []).append(name)
+    return [
+        Problem(
+            pointer("/pools", pool),
+            "last_engine",
+            f"pool {pool!r} would have no engine left, and these routes lead to it: {', '.join(sorted(set(routes)))}; "
+            "change the routes first, or cordon the engine",
+        )
+        for pool, routes in sorted(routed.items())
+    ]

@@ -1,0 +1,87 @@
+"""One revision in memory: the whole configuration and the slices cut from it.
+
+Immutable to its readers. The next head is derived from the patch and shares with the one before whatever the
+patch does not touch: an unchanged slice is the same object, so "nothing to send" is an identity comparison.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+
+from controlplane.configs.slices import Decrypt, Slice, gateway_content, gateway_engine, node_content, slice_of
+from wire.canonical import Document, merge_patch
+
+_GATEWAY_BLIND = {"nodes"}
+
+
+class Head:
+    def __init__(self, number: int, content: Document, published_at: datetime, decrypt: Decrypt) -> None:
+        self.number, self.content, self.published_at = number, content, published_at
+        self._decrypt = decrypt
+        self._lock = threading.Lock()
+        self._gateway: Slice | None = None
+        # Engine name → (entry of the whole, the same as gateways see it).
+        self._opened: dict[str, tuple[Document, Document]] = {}
+        self._by_node: dict[str, Document] | None = None
+        self._nodes: dict[str, Slice] = {}
+
+    def next(self, number: int, patch: Document, published_at: datetime) -> Head:
+        """The head after a revision's patch. Slices that the patch cannot change are carried over."""
+        head = Head(number, merge_patch(self.content, patch), published_at, self._decrypt)
+        with self._lock:
+            head._opened = self._opened
+            if not patch.keys() - _GATEWAY_BLIND:
+                head._gateway = self._gateway
+            if not patch.keys() & {"engines", "nodes", "pools"}:
+                # Shared: both heads cut the same slices, whoever is asked first.
+                head._by_node, head._nodes = self._by_node, self._nodes
+            else:
+                gone = self._nodes_changed(head, patch)
+                head._nodes = {node: kept for node, kept in self._nodes.items() if node not in gone}
+        return head
+
+    def _nodes_changed(self, after: Head, patch: Document) -> set[str]:
+        changed, pools, patched = (self._patched(patch, section) for section in ("nodes", "pools", "engines"))
+        for head in (self, after):
+            engines = head.content.get("engines", {})
+            touched = [engines[name] for name in patched if name in engines]
+            if pools:
+                touched += [engine for engine in engines.values() if engine["pool"] in pools]
+            changed.update(engine["node"] for engine in touched if "node" in engine)
+        return changed
+
+    def _patched(self, patch: Document, section: str) -> set[str]:
+        """Names of the entries that a patch changes; null takes the whole section away."""
+        entries = patch.get(section, {})
+        return set(self.content[section] if entries is None else entries)
+
+    def slice(self, kind: str, name: str) -> Slice:
+        """What the target of this kind and name is told."""
+        with self._lock:
+            return self._gateway_slice() if kind == "gateway" else self._node_slice(name)
+
+    def _gateway_slice(self) -> Slice:
+        if self._gateway is None:
+            opened = {}
+            for name, engine in self.content.get("engines", {}).items():
+                before, told = self._opened.get(name, (None, None))
+                if before is not engine or told is None:
+                    told = gateway_engine(engine, self._decrypt)
+                opened[name] = (engine, told)
+            self._opened = opened
+            engines = {name: told for name, (_, told) in opened.items()}
+            self._gateway = slice_of(gateway_content(self.content, engines))
+        return self._gateway
+
+    def _node_slice(self, name: str) -> Slice:
+        if (known := self._nodes.get(name)) is not None:
+            return known
+        if self._by_node is None:
+            self._by_node = {}
+            for engine_name, engine in self.content.get("engines", {}).items():
+                if "node" in engine:
+                    self._by_node.setdefault(engine["node"], {})[engine_name] = engine
+        made = slice_of(node_content(name, self.content, self._by_node.get(name, {})))
+        self._nodes[name] = made
+        return made

@@ -1,0 +1,16 @@
+"""One at a time: who changes the compiled configuration, from its check to its commit."""
+
+from __future__ import annotations
+
+from django.db import connection
+
+_NAME = "headworks.configuration"
+
+
+def lock_configuration() -> None:
+    """Hold until the transaction ends. Two writes cannot each remove what the other refers to, and a revision never
+    holds half a write. SQLite's IMMEDIATE transactions hold the whole database already.
+    """
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [_NAME])

@@ -1,0 +1,63 @@
+"""Rows of what is published: fragments, revisions, and what each target runs."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+
+from controlplane.core.models import Target
+
+
+class Fragment(models.Model):
+    """One entry of the configuration as the last write left it, such as ("tenants", "acme").
+
+    Written in the write's own transaction; `dirty` until a revision holds it. `content` null: removed.
+    """
+
+    section = models.CharField(max_length=32)
+    key = models.CharField(max_length=200)
+    content = models.JSONField(null=True)
+    dirty = models.BooleanField(default=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["section", "key"], name="one_fragment_a_key")]
+        indexes: ClassVar = [models.Index(fields=["id"], name="fragment_dirty", condition=models.Q(dirty=True))]
+
+    def __str__(self) -> str:
+        return f"{self.section}/{self.key}"
+
+
+class Revision(models.Model):
+    """One immutable state of the whole configuration: what changed, and every 50th time all of it."""
+
+    number = models.PositiveBigIntegerField(primary_key=True)
+    published_at = models.DateTimeField(db_index=True)
+    # RFC 7396 patch from the revision before; and the one that takes it back.
+    patch = models.JSONField()
+    inverse = models.JSONField()
+    whole = models.JSONField(null=True)
+    hash = models.CharField(max_length=64)
+    rollback_to = models.PositiveBigIntegerField(null=True)
+
+    def __str__(self) -> str:
+        return f"revision {self.number}"
+
+
+class TargetState(models.Model):
+    """What a target says it runs. `hash` is that of its slice; `error` the reasons of its last NACK."""
+
+    target = models.OneToOneField(Target, primary_key=True, on_delete=models.CASCADE, related_name="state")
+    revision = models.PositiveBigIntegerField(null=True)
+    hash = models.CharField(max_length=64, blank=True)
+    applied_at = models.DateTimeField(null=True)
+    acked_at = models.DateTimeField(null=True)
+    error_revision = models.PositiveBigIntegerField(null=True)
+    # Hash of the slice that was refused: the refusal stands while the target's slice is still that one.
+    error_hash = models.CharField(max_length=64, blank=True)
+    error = models.JSONField(null=True)
+    # When a web process last held this target's stream; null once the stream has ended.
+    stream_seen_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return f"state of {self.target_id}"

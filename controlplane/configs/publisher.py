@@ -1,0 +1,98 @@
+"""From what writes left behind to the next revision: in one transaction, so that a kill leaves all of it or nothing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import Max, QuerySet
+from django.utils import timezone
+
+from controlplane.configs.history import Stored, content_at, is_whole
+from controlplane.configs.lock import lock_configuration
+from controlplane.configs.models import Fragment, Revision
+from controlplane.core.models import AuditEntry
+from wire.canonical import Document, content_hash, diff_patch
+
+# Noun of the audit entry that a rollback leaves; its key is the number gone back to.
+ROLLBACK_NOUN = "rollback"
+
+
+class Waiting(NamedTuple):
+    """What waits to be published. Two that differ mean that a write came in between."""
+
+    fragments: bool
+    last_entry: int
+
+
+def waiting() -> Waiting | None:
+    """What waits now; None if nothing does, once a first revision exists."""
+    fragments = Fragment.objects.filter(dirty=True).exists()
+    last_entry = _unpublished().aggregate(last=Max("id"))["last"] or 0
+    if fragments or last_entry or not Revision.objects.exists():
+        return Waiting(fragments, last_entry)
+    return None
+
+
+def publish(known: Stored | None = None) -> Revision | None:
+    """Publish what waits; None where that changes nothing.
+
+    `known` is a revision that the caller holds in memory; it saves loading one where it is the newest. Of several
+    processes that publish at once the first takes everything and the others find nothing.
+    """
+    with transaction.atomic():
+        lock_configuration()
+        last = Revision.objects.order_by("-number").only("number", "hash").first()
+        before = _content_of(last, known)
+        after = _with_dirty(before)
+        revision = None
+        if last is None or after != before:
+            number = last.number + 1 if last else 1
+            revision = Revision.objects.create(
+                number=number,
+                published_at=timezone.now(),
+                patch=diff_patch(before, after),
+                inverse=diff_patch(after, before),
+                whole=after if is_whole(number) else None,
+                hash=content_hash(after),
+                rollback_to=_rollback_target(),
+            )
+            last = revision
+        # Nothing can have come in between: the lock is held, and writes hold it until they commit.
+        Fragment.objects.filter(dirty=True, content__isnull=True).delete()
+        Fragment.objects.filter(dirty=True).update(dirty=False)
+        _unpublished().update(revision=last.number)
+    return revision
+
+
+def _unpublished() -> QuerySet[AuditEntry]:
+    return AuditEntry.objects.filter(touches_config=True, revision=None)
+
+
+def _content_of(last: Revision | None, known: Stored | None) -> Document:
+    if last is None:
+        return {}
+    if known is not None and known.number == last.number:
+        return known.content
+    return content_at(last.number).content
+
+
+def _with_dirty(before: Document) -> Document:
+    after = dict(before)
+    for section, key, content in Fragment.objects.filter(dirty=True).values_list("section", "key", "content"):
+        if content is None and key not in before.get(section, {}):
+            continue  # made and removed again before anything was published
+        if after.get(section) is before.get(section):
+            after[section] = dict(before.get(section, {}))
+        if content is None:
+            after[section].pop(key, None)
+        else:
+            after[section][key] = content
+    return after
+
+
+def _rollback_target() -> int | None:
+    """The number gone back to, where a rollback is all that is published now."""
+    entries = list(_unpublished().values_list("change_id", "noun", "key"))
+    targets = [int(key) for _, noun, key in entries if noun == ROLLBACK_NOUN]
+    return targets[0] if targets and len({change_id for change_id, _, _ in entries}) == 1 else None

@@ -1,0 +1,52 @@
+"""Which entries of the configuration name which others. Pure: what to load so that a change can be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wire.canonical import Document
+
+# (section, key) of one entry.
+EntryKey = tuple[str, str]
+
+# Section → the sections whose entries may name one of its entries.
+REFERRERS: dict[str, tuple[str, ...]] = {
+    "models": ("tenants", "pools", "routes"),
+    "priority_classes": ("tenants", "routes"),
+    "tenants": ("keys", "routes"),
+    "pools": ("engines", "routes", "overrides"),
+    "engines": ("overrides",),
+}
+
+
+def references(section: str, content: Document) -> Iterator[EntryKey]:
+    """The entries that one entry names. A malformed entry names nothing; its types are checked elsewhere."""
+    if section == "tenants":
+        yield from _each("models", content.get("models"))
+        yield from _each("priority_classes", content.get("priority_classes"))
+        yield from _one("priority_classes", content.get("default_priority_class"))
+    elif section == "keys":
+        yield from _one("tenants", content.get("tenant"))
+    elif section == "pools":
+        yield from _one("models", content.get("model"))
+    elif section == "engines":
+        yield from _one("pools", content.get("pool"))
+    elif section == "routes":
+        match = content.get("match")
+        for field in ("models", "tenants", "priority_classes"):
+            yield from _each(field, match.get(field) if isinstance(match, dict) else None)
+        yield from _each("pools", content.get("pools"))
+        yield from _each("pools", content.get("fallbacks"))
+    elif section == "overrides":
+        yield from _one("pools" if content.get("subject_kind") == "pool" else "engines", content.get("subject"))
+
+
+def _one(section: str, name: object) -> Iterator[EntryKey]:
+    if isinstance(name, str):
+        yield section, name
+
+
+def _each(section: str, names: object) -> Iterator[EntryKey]:
+    if isinstance(names, dict):
+        for name in names:
+            yield section, name

@@ -1,0 +1,70 @@
+"""What each target is told, cut from the whole configuration. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controlplane.configs.public import ENCRYPTED_KEY
+from wire.canonical import Document, content_hash
+
+SCHEMA_VERSION = 1
+GATEWAY_SECTIONS = (
+    "tenants",
+    "keys",
+    "priority_classes",
+    "models",
+    "pools",
+    "engines",
+    "routes",
+    "overrides",
+)
+# Token of an engine's API key as stored → the key; None where it cannot be read (the field key was lost).
+Decrypt = Callable[[str], str | None]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What one target runs. `hash` is `wire.canonical.content_hash` of `content`."""
+
+    content: Document
+    hash: str
+
+
+def slice_of(content: Document) -> Slice:
+    return Slice(content, content_hash(content))
+
+
+def gateway_engine(engine: Document, decrypt: Decrypt) -> Document:
+    """An engine as gateways need it: with its API key in clear, where it has one."""
+    if ENCRYPTED_KEY not in engine:
+        return engine
+    told = {field: value for field, value in engine.items() if field != ENCRYPTED_KEY}
+    if (api_key := decrypt(engine[ENCRYPTED_KEY])) is not None:
+        told["api_key"] = api_key
+    return told
+
+
+def gateway_content(whole: Document, engines: Document) -> Document:
+    """A gateway's slice; `engines` in the form of `gateway_engine`. Other sections are shared, not copied."""
+    sections = {section: whole.get(section, {}) for section in GATEWAY_SECTIONS}
+    return {"kind": "gateway", "schema": SCHEMA_VERSION, **sections, "engines": engines}
+
+
+def node_content(node: str, whole: Document, engines: Document) -> Document:
+    """A node's slice; `engines` are those of this node, as in the whole."""
+    pools = whole.get("pools", {})
+    return {
+        "kind": "node",
+        "schema": SCHEMA_VERSION,
+        "node": whole.get("nodes", {}).get(node) or {"name": node, "cordoned": False},
+        "engines": {
+            name: {
+                "url": engine["url"],
+                "kind": engine["kind"],
+                "pool": engine["pool"],
+                "model": pools[engine["pool"]]["model"],
+            }
+            for name, engine in engines.items()
+        },
+    }

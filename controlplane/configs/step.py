@@ -1,0 +1,101 @@
+"""The last part of every write: compile what it touched, check it, and leave it for the publisher."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.db import transaction
+
+from controlplane.configs import wakeup
+from controlplane.configs.checks import Transition, problems_of
+from controlplane.configs.lock import lock_configuration
+from controlplane.configs.models import Fragment
+from controlplane.configs.public import public_form
+from controlplane.configs.references import EntryKey
+from controlplane.core.changes import UnitOfWork, sections
+from controlplane.core.errors import Refused
+from wire.canonical import Document, NotCanonical, check_canonical, diff_patch
+from wire.problems import Problem, pointer
+
+_SHOWN_PROBLEMS = 5
+
+
+def compile_touched(unit: UnitOfWork) -> None:
+    """Compile, store and check the touched entries; `unit.patch` is then what they change. Raises Refused."""
+    if not unit.touched:
+        return
+    lock_configuration()
+    compiled = {entry: sections[entry[0]].compile(entry[1]) for entry in unit.touched}
+    _refuse(_uncanonical(compiled))
+    changed = _store(compiled)
+    if not changed:
+        return
+    unit.patch = public_form(_patch(changed))
+    _refuse(problems_of(changed))
+    transaction.on_commit(wakeup.written)
+
+
+def touch_everything(unit: UnitOfWork) -> None:
+    """Touch all entries there are, and those left of rows that are gone: for a first start, and after an upgrade."""
+    for name, section in sections.items():
+        for key in section.keys():  # noqa: SIM118 - a function of the section, which is no dict
+            unit.touch(name, key)
+    for section_name, key in Fragment.objects.filter(section__in=sections).values_list("section", "key"):
+        unit.touch(section_name, key)
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        raise Refused("; ".join(f"{p.path}: {p.message}" for p in problems[:_SHOWN_PROBLEMS]), problems)
+
+
+def _uncanonical(compiled: dict[EntryKey, Document | None]) -> list[Problem]:
+    problems = []
+    for (section, key), content in compiled.items():
+        try:
+            check_canonical({key: content} if content is not None else {}, pointer("/", section))
+        except NotCanonical as error:
+            problems.append(Problem(error.path, "canonical", error.rule))
+    return problems
+
+
+def _store(compiled: dict[EntryKey, Document | None]) -> dict[EntryKey, Transition]:
+    """Write what differs from the stored fragments; answers what each was and is."""
+    rows = {(row.section, row.key): row for row in _rows(compiled)}
+    changed: dict[EntryKey, Transition] = {}
+    created, updated, removed = [], [], []
+    for (section, key), content in compiled.items():
+        row = rows.get((section, key))
+        before = row.content if row else None
+        if before == content:
+            continue
+        changed[section, key] = (before, content)
+        if row is None:
+            created.append(Fragment(section=section, key=key, content=content, dirty=True))
+        elif content is None:
+            removed.append(row.pk)
+        else:
+            row.content, row.dirty = content, True
+            updated.append(row)
+    Fragment.objects.bulk_create(created)
+    Fragment.objects.bulk_update(updated, ["content", "dirty"], batch_size=500)
+    # Not in the bulk above, which would write JSON's null instead of SQL's.
+    Fragment.objects.filter(pk__in=removed).update(content=None, dirty=True)
+    return changed
+
+
+def _rows(entries: Iterable[EntryKey]) -> Iterable[Fragment]:
+    keys: dict[str, list[str]] = {}
+    for section, key in entries:
+        keys.setdefault(section, []).append(key)
+    for section, names in keys.items():
+        yield from Fragment.objects.select_for_update().filter(section=section, key__in=names)
+
+
+def _patch(changed: dict[EntryKey, Transition]) -> Document:
+    """The merge patch of the whole configuration that the changed entries make."""
+    patch: Document = {}
+    for (section, key), (before, after) in changed.items():
+        entry = after if before is None or after is None else diff_patch(before, after)
+        patch.setdefault(section, {})[key] = entry
+    return patch

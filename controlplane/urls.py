@@ -1,0 +1,16 @@
+"""The site's addresses: pages, REST, and what watches the process. The config stream stands beside Django (asgi.py)."""
+
+from django.urls import URLPattern, URLResolver, include, path
+
+from controlplane.api.api import api
+from controlplane.api.health import healthz, metrics, readyz
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("healthz", healthz),
+    path("readyz", readyz),
+    path("metrics", metrics),
+    path("api/v1/", api.urls),
+    path("", include("controlplane.web.urls")),
+]
+
+handler404 = "controlplane.api.not_found.not_found"

@@ -1,0 +1,182 @@
+"""A real web process with a database of its own, and targets that talk to it over HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+import psycopg
+
+from controlplane.rest_client import Rest
+from tests.services import Process, free_port
+from wire import PROTOCOL
+from wire.messages import LastKnownGood, PatchEvent, PeersEvent, SnapshotEvent, decode_sse
+from wire.slices import next_slice
+from wire.sse import SseParser
+
+REASON = "because of a test"
+PATIENCE_SECONDS = 20.0
+
+
+@contextmanager
+def database_of_its_own() -> Iterator[dict[str, str]]:
+    """Settings of a fresh database on the server that this run tests; SQLite needs none."""
+    server = os.environ.get("HEADWORKS_DATABASE_URL", "")
+    if not server:
+        yield {}
+        return
+    name = f"live_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}")
+        try:
+            yield {"HEADWORKS_DATABASE_URL": urlunsplit(urlsplit(server)._replace(path=f"/{name}"))}
+        finally:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+class Live:
+    """One web process on a free port. `start` after `kill` goes on with the same database."""
+
+    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.environment = {
+            "HEADWORKS_DATA_DIR": str(directory / "data"),
+            "HEADWORKS_PORT": str(self.port),
+            "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+            **environment,
+        }
+        self.process: Process | None = None
+        self.run("manage.py", "migrate", "--verbosity", "0")
+        self.run("-m", "controlplane.cli", "create-user", "root", "--role", "admin")
+        token = self.run("-m", "controlplane.cli", "create-token", "root", "live", "--role", "admin").strip()
+        self.rest = Rest(self.address, token, REASON)
+
+    def run(self, *argv: str) -> str:
+        environment = {**os.environ, **self.environment}
+        done = subprocess.run([sys.executable, *argv], env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start(self) -> None:
+        argv = [sys.executable, "-m", "controlplane.cli", "web"]
+        self.process = Process(argv, log=self.directory / "web.log", environment=self.environment)
+        self.process.wait_for_http(f"{self.address}/readyz")
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+
+    def stop(self) -> int:
+        assert self.process is not None
+        return self.process.stop()
+
+    def enrol(self, kind: str, name: str) -> LiveTarget:
+        join_token = self.rest.post("/targets/join-tokens", {"kind": kind, "name": name})["secret"]
+        body = {"join_token": join_token, "kind": kind, "name": name, "version": "test", "protocol": PROTOCOL}
+        return LiveTarget(self, Rest(self.address, "", REASON).post("/targets/enrol", body)["token"])
+
+    def revision(self) -> int:
+        return int(self.rest.get("/config/convergence")["revision"] or 0)
+
+
+@contextmanager
+def live_site(directory: Path, **settings: str) -> Iterator[Live]:
+    with database_of_its_own() as database:
+        live = Live(directory, {**database, **settings})
+        live.start()
+        try:
+            yield live
+        finally:
+            live.stop()
+
+
+class LiveTarget:
+    """One enrolled target."""
+
+    def __init__(self, live: Live, token: str) -> None:
+        self.live, self.token = live, token
+        self.rest = Rest(live.address, token, REASON)
+
+    def stream(self, have: int | str = 0, **headers: str) -> LiveStream:
+        return LiveStream(self.live.port, self.token, have, headers)
+
+    def ack(self, held: LastKnownGood) -> Any:
+        body = {"revision": held.revision, "hash": held.hash, "applied_at": int(time.time() * 1000)}
+        return self.rest.post("/config/ack", body)
+
+
+class LiveStream:
+    """An open config stream, read by a thread. `status` is the answer's; events queue up in `events`."""
+
+    def __init__(self, port: int, token: str, have: int | str, headers: dict[str, str]) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
+        self._connection.request(
+            "GET", f"/api/v1/config/stream?have={have}", headers={"Authorization": f"Bearer {token}", **headers}
+        )
+        self._answer = self._connection.getresponse()
+        self.status, self.headers = self._answer.status, self._answer.headers
+        self.events: queue.Queue[SnapshotEvent | PatchEvent | None] = queue.Queue()
+        self.live_gateways = 0
+        self._held: LastKnownGood | None = None
+        self.body: dict[str, Any] = {}
+        if self.status == 200:
+            threading.Thread(target=self._read, daemon=True).start()
+        else:
+            self.body = msgspec.json.decode(self._answer.read())
+
+    @property
+    def held(self) -> LastKnownGood:
+        """The slice that has come so far."""
+        assert self._held is not None, "nothing has come yet"
+        return self._held
+
+    def hold(self, held: LastKnownGood) -> None:
+        """Start from what an earlier stream left."""
+        self._held = held
+
+    def next(self, timeout_s: float = PATIENCE_SECONDS) -> SnapshotEvent | PatchEvent | None:
+        """The next slice, verified as a target does; None at the stream's end."""
+        event = self.events.get(timeout=timeout_s)
+        if event is not None:
+            self._held = next_slice(self._held, event)
+        return event
+
+    def until(self, revision: int) -> LastKnownGood:
+        """Read on until a revision has come."""
+        while self._held is None or self._held.revision < revision:
+            assert self.next() is not None, "the stream ended"
+        return self._held
+
+    def close(self) -> None:
+        # Not `close` of the answer, which would wait for the thread that reads it.
+        with suppress(OSError):
+            self._connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def _read(self) -> None:
+        parser = SseParser(64 << 20)
+        try:
+            while chunk := self._answer.read1(65536):
+                for event in parser.feed(chunk):
+                    message = decode_sse(event.name, event.data)
+                    if isinstance(message, PeersEvent):
+                        self.live_gateways = message.live_gateways
+                    elif message is not None:
+                        self.events.put(message)
+        except (OSError, ValueError, http.client.HTTPException):
+            pass
+        self.events.put(None)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.configs.convergence import Facts, State, judge
+from controlplane.configs.heads import Heads
+from controlplane.core.models import Target
+from tests.controlplane.conftest import Rest
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SILENT = timedelta(seconds=45)
+_hash = st.sampled_from(["", "a", "b"])
+
+
+@given(st.sampled_from(["a", "b"]), _hash, _hash, st.none() | st.integers(0, 90))
+def test_every_target_has_the_one_state_that_fits(desired: str, acked: str, refused: str, silent: int | None) -> None:
+    seen_at = None if silent is None else NOW - timedelta(seconds=silent)
+    state = judge(Facts(desired, acked, refused, seen_at), NOW, SILENT)
+    assert (state == State.LOST) == (silent is None or silent > 45)
+    if state == State.APPLIED:
+        assert acked == desired != refused
+    if state == State.REFUSED:
+        assert refused == desired
+    if state == State.NEVER:
+        assert not acked
+    if state == State.PENDING:
+        assert acked
+        assert acked != desired
+
+
+def test_a_revision_that_does_not_concern_a_node_leaves_it_applied(
+    target_of: Any, newest: Callable[[], Heads], fleet: Rest
+) -> None:
+    node = target_of("node", "n-1")
+    head = newest().newest
+    assert head is not None
+    node.post("/config/ack", {"revision": 1, "hash": head.slice("node", "n-1").hash, "applied_at": 1})
+    fleet.patch("/tenants/acme", {"tpm_limit": 1})
+    newest()
+    (shown,) = fleet.get("/config/convergence").json()["targets"]
+    assert (shown["state"], shown["acked_revision"], shown["desired_revision"]) == ("applied", 1, 2)
+    fleet.post("/nodes/n-1/cordon")
+    newest()
+    (shown,) = fleet.get("/config/convergence").json()["targets"]
+    assert shown["state"] == "pending"
+
+
+def test_a_silent_target_is_lost_and_a_revoked_one_is_not_counted(
+    target_of: Any, newest: Callable[[], Heads], admin: Rest
+) -> None:
+    target = target_of()
+    newest()
+    Target.objects.update(last_seen_at=NOW)
+    assert admin.get("/config/convergence").json()["targets"][0]["state"] == "lost"
+    admin.post(f"/targets/{target.row.pk}/revoke")
+    assert admin.get("/config/convergence").json()["targets"] == []
+
+
+def test_convergence_costs_the_same_number_of_queries_for_any_fleet(
+    target_of: Any, newest: Callable[[], Heads], admin: Rest, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(30):
+        target_of("node", f"n-{number}")
+    newest()
+    with django_assert_max_num_queries(6):
+        assert len(admin.get("/config/convergence").json()["targets"]) == 30

@@ -1,0 +1,86 @@
+"""SIGKILL of a real web process while it publishes, and what is there afterwards."""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.error
+from pathlib import Path
+
+import pytest
+
+from controlplane.rest_client import RestError
+from tests.controlplane.configs.live import live_site
+from tests.services import wait_for
+from wire.canonical import content_hash, merge_patch
+
+
+@pytest.mark.timeout(240)
+def test_a_kill_during_publishing_loses_no_committed_change_and_leaves_no_half_revision(tmp_path: Path) -> None:
+    with live_site(tmp_path, HEADWORKS_PUBLISH_QUIET_MS="0") as live:
+        committed: dict[str, int] = {}
+        gateway = live.enrol("gateway", "gw")
+
+        def write(worker: int) -> None:
+            # Until the process is gone: an answer says that the change is committed.
+            for limit in range(10_000):
+                name = f"t-{worker}-{limit % 3}"
+                try:
+                    if name in committed:
+                        live.rest.patch(f"/tenants/{name}", {"tpm_limit": limit})
+                    else:
+                        live.rest.post("/tenants", {"name": name, "tpm_limit": limit})
+                except (urllib.error.URLError, OSError, RestError):
+                    return
+                committed[name] = limit
+
+        for round_seconds in (0.3, 0.45, 0.7):
+            writers = [threading.Thread(target=write, args=(worker,)) for worker in range(2)]
+            for writer in writers:
+                writer.start()
+            wait_for(lambda: len(committed) >= 2, 20, "writes")
+            time.sleep(round_seconds)  # the moment of the kill, any will do
+            live.kill()
+            for writer in writers:
+                writer.join()
+            live.start()
+
+        def published() -> bool:
+            return all(
+                limit_of(live.rest.get("/config")["content"], name) >= limit for name, limit in committed.items()
+            )
+
+        def limit_of(content: dict[str, dict[str, dict[str, int]]], name: str) -> int:
+            return content.get("tenants", {}).get(name, {}).get("tpm_limit", -1)
+
+        # A change whose answer was lost may be there too; none that was answered is missing.
+        wait_for(published, 20, "every committed change in a revision")
+        content: dict[str, object] = {}
+        after = None
+        numbers = []
+        while True:
+            page = live.rest.get("/revisions", limit=1000, **({"after": after} if after else {}))
+            numbers += [item["number"] for item in page["items"]]
+            if (after := page["next"]) is None:
+                break
+        assert sorted(numbers) == list(range(1, len(numbers) + 1))
+        for number in sorted(numbers):
+            shown = live.rest.get(f"/revisions/{number}")
+            content = merge_patch(content, shown["patch"])
+            assert content_hash(content) == shown["hash"]
+        stream = gateway.stream()
+        stream.next()
+        assert stream.held.content["tenants"] == content["tenants"]
+        stream.close()
+
+
+def test_a_stop_ends_the_streams_and_the_process_in_time(tmp_path: Path) -> None:
+    with live_site(tmp_path) as live:
+        streams = [live.enrol("gateway", f"gw-{number}").stream() for number in range(3)]
+        for stream in streams:
+            stream.next()
+        began = time.monotonic()
+        live.stop()
+        assert time.monotonic() - began < 5
+        for stream in streams:
+            assert stream.next() is None
