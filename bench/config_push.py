@@ -139,8 +139,9 @@ def web_process(folder: Path) -> Iterator[tuple[Rest, int]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    own = {name: value for name, value in os.environ.items() if not name.startswith("HEADWORKS_")}
-    environment = {**own, "HEADWORKS_DATA_DIR": str(folder), "HEADWORKS_PORT": str(port)}
+    embedded = {"HEADWORKS_DATABASE_URL": "", "HEADWORKS_REDIS_URL": ""}
+    own = {"HEADWORKS_DATA_DIR": str(folder), "HEADWORKS_HOST": "127.0.0.1", "HEADWORKS_PORT": str(port)}
+    environment = {**os.environ, **embedded, **own}
 
     def run(*words: str) -> str:
         command = [sys.executable, "-m", "controlplane.cli", *words]

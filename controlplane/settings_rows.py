@@ -75,6 +75,19 @@ LANGUAGE = Setting(
     "HEADWORKS_LANGUAGE", "en", "Language of pages until the browser asks for another that exists.", one_of("en", "tr")
 )
 SESSION_HOURS = Setting("HEADWORKS_SESSION_HOURS", 12, "A log-in lasts one shift.", whole_number(1, 24 * 30))
+LOGIN_FAILURES_MAX = Setting(
+    "HEADWORKS_LOGIN_FAILURES_MAX",
+    5,
+    "Wrong passwords that one name may give from one address before it must wait: a person needs three or four tries, "
+    "a list of common passwords thousands.",
+    whole_number(1, 1000),
+)
+LOGIN_WINDOW_MINUTES = Setting(
+    "HEADWORKS_LOGIN_WINDOW_MINUTES",
+    15,
+    "How long a wrong password counts, and so how long one waits.",
+    whole_number(1, 1440),
+)
 BODY_MAX_BYTES = Setting(
     "HEADWORKS_BODY_MAX_BYTES",
     1 << 20,

@@ -104,7 +104,12 @@ def diff_patch(before: Document, after: Document) -> Document:
             patch[key] = new
             continue
         old = before[key]
-        if old is new or (type(old) is type(new) and old == new):
+        if old is new:
             continue
-        patch[key] = diff_patch(old, new) if isinstance(old, dict) and isinstance(new, dict) else new
+        if isinstance(old, dict) and isinstance(new, dict):
+            if nested := diff_patch(old, new):
+                patch[key] = nested
+        # 1 and true are equal in Python and are not the same JSON.
+        elif type(old) is not type(new) or old != new:
+            patch[key] = new
     return patch

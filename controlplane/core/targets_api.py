@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
-from ninja import Body, Router
+from ninja import Body, Router, Status
 
 from controlplane.core import enrolment
 from controlplane.core.changes import Actor, UnitOfWork, unit_of_work
@@ -31,7 +31,7 @@ def list_targets(request: HttpRequest, limit: Limit = PAGE_ROWS, after: After = 
 
 
 @router.post("/targets/join-tokens", auth=admin, response={201: WriteAnswer}, summary="Make a join token")
-def create_join_token(request: HttpRequest, options: Options, body: JoinTokenBody) -> tuple[int, WriteAnswer]:
+def create_join_token(request: HttpRequest, options: Options, body: JoinTokenBody) -> Status[WriteAnswer]:
     """Lets one process become one target, once. The secret is shown this once."""
     fields = read(enrolment.JoinTokenFields, body)
     secrets: list[str] = []
@@ -41,7 +41,7 @@ def create_join_token(request: HttpRequest, options: Options, body: JoinTokenBod
         secrets.append(secret)
         return enrolment.describe_join_token(row)
 
-    return HTTPStatus.CREATED, perform(request, options, act, secret=lambda: secrets[0])
+    return Status(HTTPStatus.CREATED, perform(request, options, act, secret=lambda: secrets[0]))
 
 
 @router.post("/targets/{target_id}/revoke", auth=admin, response=WriteAnswer, summary="Revoke a target")

@@ -1,0 +1,164 @@
+"""How far a change has come, in the form that pages show. The judgement is that of `configs.convergence`."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from django.db.models import Max
+from django.http import HttpRequest
+
+from controlplane.configs.convergence import State, convergence
+from controlplane.configs.hub import hub
+from controlplane.core.errors import NotFound
+from controlplane.core.models import AuditEntry, TargetKind
+from wire.canonical import Document
+
+# Of a thousand targets a person reads those that have not got there; these many of the others are enough.
+ROWS_SHOWN = 50
+# A target is lost by saying nothing, so what was read is not good for long even where nothing changed.
+KEPT_SECONDS = 1.0
+
+
+class _Reader:
+    """Reads once a change for all who ask. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: tuple[int, float, Document] | None = None
+
+    def read(self) -> Document:
+        if not hub.running:
+            # Nothing here would tell of a change.
+            return convergence()
+        with self._lock:
+            changes, now = hub.changes, time.monotonic()
+            if self._kept is None or self._kept[0] != changes or now - self._kept[1] > KEPT_SECONDS:
+                self._kept = (changes, now, convergence())
+            return self._kept[2]
+
+
+standing = _Reader().read
+
+
+@dataclass(frozen=True)
+class TargetLine:
+    """One target as a row of a table. `lag_ms`: from publishing to its acknowledgement."""
+
+    id: int
+    name: str
+    kind_label: str
+    version: str
+    state: str
+    desired_revision: int | None
+    acked_revision: int | None
+    lag_ms: int | None
+    seen_at: datetime | None
+    problems: list[dict[str, str]]
+    # Its slice is the same as before, so nothing was sent to it.
+    unconcerned: bool = False
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where one change stands. `revision` is None until it is published."""
+
+    phase: Literal["publishing", "no_targets", "running", "applied"]
+    revision: int | None
+    applied: int
+    total: int
+    slowest_ms: int | None
+    rows: list[TargetLine]
+    more: int
+
+
+def change_of(request: HttpRequest) -> uuid.UUID | None:
+    """The change that an address names (`?change=…`), if it names one. Raises NotFound for what is no change's name."""
+    text = request.GET.get("change")
+    if text is None:
+        return None
+    try:
+        return uuid.UUID(text)
+    except ValueError as error:
+        raise NotFound("there is no such change") from error
+
+
+def progress_of(change_id: uuid.UUID) -> Progress:
+    """Raises NotFound for a change that was never made."""
+    found = AuditEntry.objects.filter(change_id=change_id).aggregate(last=Max("pk"), revision=Max("revision"))
+    if found["last"] is None:
+        raise NotFound("there is no such change")
+    revision = found["revision"]
+    if revision is None:
+        return Progress("publishing", None, 0, 0, None, [], 0)
+    lines = [_since(line, revision) for line in target_lines()]
+    applied = sum(line.state == State.APPLIED for line in lines)
+    lags = [line.lag_ms for line in lines if line.lag_ms is not None]
+    phase: Literal["no_targets", "running", "applied"] = (
+        "no_targets" if not lines else "applied" if applied == len(lines) else "running"
+    )
+    # Those that need a person come first; among the others the slowest.
+    lines.sort(key=lambda line: (line.state == State.APPLIED, line.unconcerned, -(line.lag_ms or 0), line.name))
+    return Progress(
+        phase,
+        revision,
+        applied,
+        len(lines),
+        max(lags, default=None),
+        lines[:ROWS_SHOWN],
+        max(0, len(lines) - ROWS_SHOWN),
+    )
+
+
+def _since(line: TargetLine, revision: int) -> TargetLine:
+    """The target's line as it is for a change in `revision`, which need not be the newest."""
+    acked = line.acked_revision or 0
+    has_it = line.state == State.APPLIED or (line.state != State.LOST and acked >= revision)
+    return replace(
+        line,
+        state=State.APPLIED if has_it else line.state,
+        lag_ms=line.lag_ms if has_it and acked == revision else None,
+        problems=[] if has_it else line.problems,
+        unconcerned=has_it and acked < revision,
+    )
+
+
+def target_lines() -> list[TargetLine]:
+    """All targets, by kind and name."""
+    return [_line(target) for target in standing()["targets"]]
+
+
+def _line(target: dict[str, Any]) -> TargetLine:
+    return TargetLine(
+        id=target["id"],
+        name=target["name"],
+        kind_label=str(TargetKind(target["kind"]).label),
+        version=target["version"],
+        state=target["state"],
+        desired_revision=target["desired_revision"],
+        acked_revision=target["acked_revision"],
+        lag_ms=target["lag_ms"],
+        seen_at=datetime.fromisoformat(target["seen_at"]) if target["seen_at"] else None,
+        problems=target["problems"] if target["state"] == State.REFUSED else [],
+    )
+
+
+def summary() -> dict[str, Any]:
+    """What the live stream tells: the newest revision, how many targets run it, and the others by state.
+
+    `acknowledged` is a sum that grows with every acknowledgement, so that each makes another event.
+    """
+    now = standing()
+    states = Counter(target["state"] for target in now["targets"])
+    return {
+        "revision": now["revision"],
+        "applied": now["applied"],
+        "targets": len(now["targets"]),
+        "states": dict(sorted(states.items())),
+        "acknowledged": sum(target["acked_revision"] or 0 for target in now["targets"]),
+    }

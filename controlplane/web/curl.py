@@ -1,0 +1,32 @@
+"""The REST call that does what a screen does, as a line for a shell. It never holds a token."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from django.http import HttpRequest
+
+
+def curl(
+    request: HttpRequest,
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, Any] | None = None,
+    body: Mapping[str, Any] | None = None,
+) -> str:
+    """`path` is below `/api/v1`, such as "/tenants/acme". The shell puts the token in from HEADWORKS_TOKEN."""
+    address = request.build_absolute_uri("/api/v1") + quote(path)
+    if query:
+        address += "?" + urlencode(query)
+    parts = ['curl --fail-with-body -H "Authorization: Bearer $HEADWORKS_TOKEN"']
+    if method != "GET":
+        parts.append(f"-X {method}")
+    if body is not None:
+        parts.append("-H 'Content-Type: application/json'")
+        parts.append(f"--data {shlex.quote(json.dumps(dict(body), ensure_ascii=False))}")
+    return " \\\n  ".join([*parts, shlex.quote(address)])

@@ -1,0 +1,151 @@
+"""What people type. A form reads text into values; whether they may be is decided by the services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from django import forms
+from django.contrib.auth.forms import AuthenticationForm
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from controlplane.core.changes import REASON_MAX_CHARACTERS
+from controlplane.core.errors import Refused
+from controlplane.core.models import TargetKind
+from controlplane.core.security import address_of
+from controlplane.fleet.models import Model
+from controlplane.tenants.models import PriorityClass
+from controlplane.web.throttle import begin_attempt, forget_failures
+
+
+class LoginForm(AuthenticationForm):
+    """Django's log-in form with a bound on guesses."""
+
+    def clean(self) -> dict[str, Any]:
+        name, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
+        if name is None or not password or self.request is None:
+            return super().clean()
+        address = address_of(self.request)
+        wait = begin_attempt(name, address)
+        if wait is not None:
+            minutes = max(1, round(wait.total_seconds() / 60))
+            text = ngettext(
+                "Too many failed log-ins for this name from this address. Try again in %(minutes)d minute.",
+                "Too many failed log-ins for this name from this address. Try again in %(minutes)d minutes.",
+                minutes,
+            )
+            raise ValidationError(text % {"minutes": minutes}, code="throttled")
+        cleaned = super().clean()
+        forget_failures(name, address)
+        return cleaned
+
+
+class RefusableForm(forms.Form):
+    """A form that shows what a service refused at the field it is about."""
+
+    def take_refusal(self, refused: Refused) -> None:
+        """Put each problem at its field, with its rule; what fits none at the top."""
+        for problem in refused.problems:
+            if problem.path.strip("/") in self.errors:
+                # What was typed there could not even be read, and the form says so.
+                continue
+            # A service says /tpm_limit; the check of the whole configuration /tenants/acme/models/some-name.
+            field = next((part for part in problem.path.split("/") if part in self.fields), None)
+            text = f"{problem.message} ({problem.rule})"
+            self.add_error(field, text if field else f"{problem.path}: {text}")
+        if not refused.problems:
+            self.add_error(None, refused.detail)
+
+
+class ReasonForm(RefusableForm):
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=REASON_MAX_CHARACTERS,
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+        help_text=_("Kept in the audit, beside your name."),
+    )
+
+
+def _limit(label: Any, help_text: Any = "") -> forms.IntegerField:
+    # The service knows the ranges; here only text becomes a number.
+    return forms.IntegerField(
+        label=label, help_text=help_text, required=False, widget=forms.TextInput(attrs={"inputmode": "numeric"})
+    )
+
+
+class TenantForm(RefusableForm):
+    """A tenant's fields, named as in the REST call. An empty limit is no limit."""
+
+    tpm_limit = _limit(_("Tokens per minute"), _("Input and output together. Empty: no limit."))
+    rpm_limit = _limit(_("Requests per minute"), _("Empty: no limit."))
+    max_parallel_requests = _limit(_("Sequences at once"), _("A request with n = 4 counts four. Empty: no limit."))
+    max_tokens_cap = _limit(_("Largest max_tokens"), _("Requests for more are cut to this. Empty: the model's own."))
+    n_cap = _limit(_("Largest n"), _("Answers per request. Empty: no limit."))
+    weight = forms.IntegerField(
+        label=_("Weight"),
+        help_text=_("Share of a busy pool, against the other tenants' weights."),
+        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+    )
+    models = forms.MultipleChoiceField(
+        label=_("Models"),
+        help_text=_("None ticked: all are allowed."),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+    )
+    priority_classes = forms.MultipleChoiceField(
+        label=_("Priority classes"),
+        help_text=_("None ticked: all are allowed."),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+    )
+    default_priority_class = forms.ChoiceField(label=_("Default priority class"), required=False)
+    blocked = forms.BooleanField(label=_("Blocked: every request of this tenant is refused"), required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        classes = list(PriorityClass.objects.order_by("rank", "name").values_list("name", flat=True))
+        self._offer("models", Model.objects.order_by("name").values_list("name", flat=True))
+        self._offer("priority_classes", classes)
+        self._offer("default_priority_class", classes, none=_("none"))
+
+    def _offer(self, field: str, names: Iterable[str], none: Any = None) -> None:
+        chooser = cast(forms.ChoiceField, self.fields[field])
+        chooser.choices = [*([("", none)] if none is not None else []), *((name, name) for name in names)]
+
+    def values(self) -> dict[str, Any]:
+        """The fields as the service takes them: null is not set."""
+        return {
+            name: None if value in ("", []) else value for name, value in self.cleaned_data.items() if name != "name"
+        }
+
+
+class NewTenantForm(TenantForm):
+    name = forms.CharField(label=_("Name"), help_text=_("Lower case letters, digits, '.', '_' and '-'."))
+
+    field_order = ("name",)
+
+
+class NewKeyForm(ReasonForm):
+    label = forms.CharField(
+        label=_("Label"),
+        max_length=100,
+        required=False,
+        help_text=_("Where it is used, such as the name of a service."),
+    )
+    days = forms.IntegerField(
+        label=_("Days until it expires"),
+        required=False,
+        min_value=1,
+        max_value=3650,
+        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+        help_text=_("Empty: never."),
+    )
+    field_order = ("label", "days", "reason")
+
+
+class JoinTokenForm(ReasonForm):
+    kind = forms.ChoiceField(label=_("Kind"), choices=TargetKind.choices)
+    name = forms.CharField(label=_("Name"), required=False, help_text=_("Empty: the process that joins names itself."))
+    field_order = ("kind", "name", "reason")

@@ -1,0 +1,132 @@
+"""`GET /live`: server-sent events for open pages. What they say is computed once a change, however many look."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from http import HTTPStatus
+
+import msgspec
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from controlplane.configs.hub import hub
+from controlplane.core.models import User
+from controlplane.web.convergence import summary
+
+log = logging.getLogger(__name__)
+
+# A person sees no difference below this.
+GATHER_SECONDS = 0.1
+# A target is lost by saying nothing, so time alone changes the state too.
+LOOK_AT_LEAST_EVERY_SECONDS = 5.0
+# How soon a browser comes back.
+OPENING = b"retry: 500\n\n"
+PING = b": ping\n\n"
+PING_SECONDS = 10.0
+# The browser then comes back by itself, and its log-in is checked anew.
+STREAM_SECONDS = 300.0
+
+
+class Board:
+    """The newest summary, read by one task for all streams of this process, and only while there are any.
+
+    `read` gives the summary (it may use the database); `watch` an event that is set whenever it may have changed.
+    """
+
+    def __init__(
+        self, read: Callable[[], object], watch: Callable[[], AbstractAsyncContextManager[asyncio.Event]]
+    ) -> None:
+        self._read, self._watch = read, watch
+        self._event = b""
+        self._viewers = 0
+        # Made for the first viewer, on the event loop that serves it.
+        self._changed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+
+    @contextlib.asynccontextmanager
+    async def viewed(self) -> AsyncIterator[None]:
+        """Keep the summary fresh while the block runs."""
+        self._viewers += 1
+        if self._task is None:
+            self._changed = asyncio.Condition()
+            self._task = asyncio.create_task(self._look())
+        try:
+            yield
+        finally:
+            self._viewers -= 1
+            if self._viewers == 0 and self._task is not None:
+                self._task.cancel()
+                self._task, self._event = None, b""
+
+    async def after(self, known: bytes, timeout_seconds: float) -> bytes | None:
+        """The newest event, once it is another than `known`; None at the time limit."""
+        try:
+            async with asyncio.timeout(timeout_seconds), self._changed:
+                await self._changed.wait_for(lambda: self._event not in (known, b""))
+                return self._event
+        except TimeoutError:
+            return None
+
+    async def _look(self) -> None:
+        async with self._watch() as woken:
+            while True:
+                woken.clear()
+                try:
+                    event = await sync_to_async(self._encoded, thread_sensitive=False)()
+                except Exception:
+                    # The database is away, say: pages stand still meanwhile, and go on with it.
+                    log.exception("the state of the targets cannot be read")
+                    event = self._event
+                if event != self._event:
+                    async with self._changed:
+                        self._event = event
+                        self._changed.notify_all()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_AT_LEAST_EVERY_SECONDS):
+                        await woken.wait()
+                # What comes in close succession, as the acks of one revision do, makes one event.
+                await asyncio.sleep(GATHER_SECONDS)
+
+    def _encoded(self) -> bytes:
+        try:
+            return b"event: convergence\ndata: " + msgspec.json.encode(self._read()) + b"\n\n"
+        finally:
+            close_old_connections()
+
+
+board = Board(summary, hub.watch)
+
+
+@require_GET
+async def live(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+    """The stream of one browser. A log-in is needed; without one EventSource does not try again."""
+    user = await request.auser()
+    if not isinstance(user, User):
+        return HttpResponse(
+            _("Log in first."), status=HTTPStatus.UNAUTHORIZED, content_type="text/plain; charset=utf-8"
+        )
+    # Django keeps this request's thread, and what it holds, until the stream ends: give back its database connection.
+    await sync_to_async(close_old_connections)()
+    response = StreamingHttpResponse(_events(), content_type="text/event-stream")
+    response["Cache-Control"] = "no-store"
+    response["X-Accel-Buffering"] = "no"
+    return response
+
+
+async def _events() -> AsyncIterator[bytes]:
+    ends = time.monotonic() + STREAM_SECONDS
+    known = b""
+    async with board.viewed():
+        yield OPENING
+        while (left := ends - time.monotonic()) > 0:
+            event = await board.after(known, min(PING_SECONDS, left))
+            known = event or known
+            yield event or PING

@@ -1,0 +1,113 @@
+"""A tenant's keys: made and shown once, blocked, let in again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlplane.core.changes import UnitOfWork, unit_of_work
+from controlplane.core.errors import NotFound, Refused
+from controlplane.core.models import Role
+from controlplane.core.security import Caller
+from controlplane.tenants import services
+from controlplane.tenants.models import TenantKey
+from controlplane.web.access import page
+from controlplane.web.convergence import progress_of
+from controlplane.web.curl import curl
+from controlplane.web.forms import NewKeyForm
+from controlplane.web.rendering import render_page
+from controlplane.web.views.review import Proposal, confirm
+from controlplane.web.views.tenants import REASON_HERE
+
+
+@page(Role.OPERATOR)
+def new_key(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    services.get(name)
+    form = NewKeyForm(request.POST or None)
+    if form.is_valid():
+        days = form.cleaned_data["days"]
+        expires_at = None if days is None else timezone.now() + timedelta(days=days)
+        fields: dict[str, Any] = {"label": form.cleaned_data["label"], "expires_at": expires_at}
+        try:
+            with unit_of_work(caller.actor, form.cleaned_data["reason"]) as unit:
+                _row, secret = services.create_key(unit, name, fields)
+        except Refused as refused:
+            form.take_refusal(refused)
+        else:
+            context = {
+                "section": "tenants",
+                "title": _("New key for %(name)s") % {"name": name},
+                "secret": secret,
+                "done": reverse("web:tenant", args=[name]),
+                "change": unit.change_id,
+                "convergence": progress_of(unit.change_id),
+            }
+            return render_page(request, "web/secret.html", context)
+    line = curl(request, "POST", f"/tenants/{name}/keys", query=REASON_HERE, body={"label": "LABEL"})
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
+    context = {"section": "tenants", "form": form, "name": name, "curl_key": line}
+    return render_page(request, "web/key_form.html", context, status=status)
+
+
+@page(Role.OPERATOR)
+def block_key(request: HttpRequest, caller: Caller, name: str, key_id: int) -> HttpResponse:
+    key = _key_of(name, key_id)
+    return _set_blocked(
+        request,
+        caller,
+        key,
+        blocked=True,
+        title=_("Block the key %(prefix)s… of %(name)s") % {"prefix": key.prefix, "name": name},
+        apply_label=_("Block the key"),
+        note=_("Every new request with this key will be refused. The tenant's other keys go on working."),
+    )
+
+
+@page(Role.OPERATOR)
+def unblock_key(request: HttpRequest, caller: Caller, name: str, key_id: int) -> HttpResponse:
+    key = _key_of(name, key_id)
+    return _set_blocked(
+        request,
+        caller,
+        key,
+        blocked=False,
+        title=_("Unblock the key %(prefix)s… of %(name)s") % {"prefix": key.prefix, "name": name},
+        apply_label=_("Unblock the key"),
+        note=_("Whoever holds this key can send requests again."),
+    )
+
+
+def _key_of(name: str, key_id: int) -> TenantKey:
+    key = services.get_key(key_id)
+    if key.tenant.name != name:
+        raise NotFound(f"tenant {name!r} has no key {key_id}")
+    return key
+
+
+def _set_blocked(
+    request: HttpRequest, caller: Caller, key: TenantKey, *, blocked: bool, title: str, apply_label: str, note: str
+) -> HttpResponse:
+    def change(unit: UnitOfWork) -> None:
+        services.update_key(unit, key.pk, {"blocked": blocked})
+
+    back = reverse("web:tenant", args=[key.tenant.name])
+    line = curl(request, "PATCH", f"/keys/{key.pk}", query=REASON_HERE, body={"blocked": blocked})
+    proposal = Proposal(
+        section="tenants",
+        title=title,
+        apply_label=apply_label,
+        action=change,
+        back=back,
+        back_label=key.tenant.name,
+        done=back,
+        curl=line,
+        note=note,
+        dangerous=blocked,
+    )
+    return confirm(request, caller, proposal)

@@ -1,0 +1,72 @@
+"""The page before every write: what would change, why, and the button that does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+
+from controlplane.core.errors import Refused
+from controlplane.core.security import Caller
+from controlplane.web.forms import ReasonForm, RefusableForm
+from controlplane.web.rendering import render_page
+from controlplane.web.writing import Action, ChangedMeanwhile, carry_out, rehearse
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A write that a person is asked to confirm.
+
+    `back` and `done` are addresses; `note` says what it does to whom; `carried` holds what was typed on the page
+    before; `curl` is the REST call that does the same.
+    """
+
+    section: str
+    title: str
+    apply_label: str
+    action: Action
+    back: str
+    back_label: str
+    done: str
+    curl: str
+    note: str = ""
+    dangerous: bool = False
+    carried: RefusableForm | None = None
+
+
+def propose(request: HttpRequest, caller: Caller, proposal: Proposal) -> HttpResponse:
+    """Show what `proposal` would change; once applied with a reason, go to `done`, which shows its convergence.
+
+    Raises Refused where it cannot be done, so that a form in front can show why at its fields.
+    """
+    applying = request.POST.get("step") == "apply"
+    reason = ReasonForm(request.POST if applying else None)
+    notice = ""
+    if applying and reason.is_valid():
+        try:
+            unit = carry_out(caller, reason.cleaned_data["reason"], request.POST.get("digest", ""), proposal.action)
+        except ChangedMeanwhile:
+            notice = _("Someone changed this meanwhile. Below is what applying would do now.")
+        else:
+            return redirect(f"{proposal.done}?change={unit.change_id}" if unit.patch else proposal.done)
+    context = {
+        "section": proposal.section,
+        "proposal": proposal,
+        "rehearsal": rehearse(caller, proposal.action),
+        "reason": reason,
+        "notice": notice,
+    }
+    status = HTTPStatus.CONFLICT if notice else HTTPStatus.UNPROCESSABLE_ENTITY if reason.errors else HTTPStatus.OK
+    return render_page(request, "web/review.html", context, status=status)
+
+
+def confirm(request: HttpRequest, caller: Caller, proposal: Proposal) -> HttpResponse:
+    """As `propose`, for a write without a form in front: a refusal is shown on the same page."""
+    try:
+        return propose(request, caller, proposal)
+    except Refused as refused:
+        context = {"section": proposal.section, "proposal": proposal, "refused": refused}
+        return render_page(request, "web/review.html", context, status=int(refused.status))

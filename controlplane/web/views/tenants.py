@@ -1,0 +1,185 @@
+"""Tenants: the list, one tenant, and its form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlplane.core.changes import UnitOfWork
+from controlplane.core.errors import Refused
+from controlplane.core.models import AuditEntry, Role
+from controlplane.core.security import Caller
+from controlplane.tenants import services
+from controlplane.tenants.models import Tenant, TenantKey
+from controlplane.web.access import page
+from controlplane.web.convergence import change_of, progress_of
+from controlplane.web.curl import curl
+from controlplane.web.forms import NewTenantForm, TenantForm
+from controlplane.web.rendering import render_page
+from controlplane.web.views.review import Proposal, propose
+from controlplane.web.writing import Action, rehearse
+
+ROWS_PER_PAGE = 50
+HISTORY_ROWS = 10
+# Stands in a shell line where the person types their own words.
+REASON_HERE = {"reason": "WHY"}
+
+
+@page()
+def tenants(request: HttpRequest, caller: Caller) -> HttpResponse:
+    q, after = (request.GET.get(name, "").replace("\0", "") for name in ("q", "after"))
+    found = Tenant.objects.filter(name__icontains=q.strip(), name__gt=after).annotate(keys_count=Count("keys"))
+    rows = list(found.order_by("name")[: ROWS_PER_PAGE + 1])
+    following = {"q": q, "after": rows[ROWS_PER_PAGE - 1].name} if len(rows) > ROWS_PER_PAGE else None
+    context = {
+        "section": "tenants",
+        "rows": rows[:ROWS_PER_PAGE],
+        "q": q,
+        "next_address": following and f"{reverse('web:tenants')}?{urlencode(following)}",
+        "curl_list": curl(request, "GET", "/tenants"),
+    }
+    return render_page(request, "web/tenants.html", context)
+
+
+@page()
+def tenant(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    row = services.get(name)
+    keys = list(row.keys.order_by("-created_at", "-pk"))
+    change = change_of(request)
+    context = {
+        "section": "tenants",
+        "tenant": services.describe(row),
+        "keys": [_key_line(key) for key in keys],
+        "history": AuditEntry.objects.filter(
+            Q(noun="tenant", key=name) | Q(noun="key", key__in=[str(key.pk) for key in keys])
+        ).order_by("-pk")[:HISTORY_ROWS],
+        "change": change,
+        "convergence": change and progress_of(change),
+        "curl_tenant": curl(request, "GET", f"/tenants/{name}"),
+        "curl_keys": curl(request, "GET", f"/tenants/{name}/keys"),
+    }
+    return render_page(request, "web/tenant.html", context)
+
+
+def _key_line(key: TenantKey) -> dict[str, Any]:
+    expired = key.expires_at is not None and key.expires_at <= timezone.now()
+    return {
+        "id": key.pk,
+        "prefix": key.prefix,
+        "label": key.label,
+        "blocked": key.blocked,
+        "state": "blocked" if key.blocked else "expired" if expired else "active",
+        "created_at": key.created_at,
+        "expires_at": key.expires_at,
+    }
+
+
+@page(Role.OPERATOR)
+def edit_tenant(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    current = services.describe(services.get(name))
+    back = reverse("web:tenant", args=[name])
+    if request.method != "POST":
+        return _form_page(request, TenantForm(initial=current), back, name)
+    form = TenantForm(request.POST)
+    readable = form.is_valid()
+    values = {field: value for field, value in form.values().items() if value != current[field]}
+
+    def change(unit: UnitOfWork) -> None:
+        services.update(unit, name, values)
+
+    if request.POST.get("step") == "edit" or not readable:
+        return _form_page(request, _with_refusals(caller, form, change), back, name)
+
+    proposal = Proposal(
+        section="tenants",
+        title=_("Change %(name)s") % {"name": name},
+        apply_label=_("Apply"),
+        action=change,
+        back=back,
+        back_label=name,
+        done=back,
+        curl=curl(request, "PATCH", f"/tenants/{name}", query=REASON_HERE, body=values),
+        note=_what_it_does(values),
+        dangerous=bool(values.get("blocked")),
+        carried=form,
+    )
+    return _propose_or_show(request, caller, proposal, form, name)
+
+
+def _what_it_does(values: Mapping[str, Any]) -> str:
+    if values.get("blocked"):
+        return _(
+            "Every new request of this tenant will be refused, with all of its keys. Streams that run are not cut."
+        )
+    if any(field.endswith("_limit") and value is not None for field, value in values.items()):
+        return _("Requests over a limit are answered with 429 and the time to wait. Streams that run are not cut.")
+    return ""
+
+
+@page(Role.OPERATOR)
+def new_tenant(request: HttpRequest, caller: Caller) -> HttpResponse:
+    back = reverse("web:tenants")
+    if request.method != "POST":
+        return _form_page(request, NewTenantForm(initial={"weight": 1}), back)
+    form = NewTenantForm(request.POST)
+    readable = form.is_valid()
+    name, values = form.cleaned_data.get("name", ""), form.values()
+
+    def create(unit: UnitOfWork) -> None:
+        services.create(unit, name, values)
+
+    if request.POST.get("step") == "edit" or not readable:
+        return _form_page(request, _with_refusals(caller, form, create), back)
+
+    body = {"name": name, **{field: value for field, value in values.items() if value is not None}}
+    proposal = Proposal(
+        section="tenants",
+        title=_("New tenant %(name)s") % {"name": name},
+        apply_label=_("Make the tenant"),
+        action=create,
+        back=back,
+        back_label=_("Tenants"),
+        done=f"{back}{name}/",
+        curl=curl(request, "POST", "/tenants", query=REASON_HERE, body=body),
+        carried=form,
+    )
+    return _propose_or_show(request, caller, proposal, form)
+
+
+def _with_refusals(caller: Caller, form: TenantForm, action: Action) -> TenantForm:
+    """What the service would refuse of the fields that could be read, beside those that could not: all at once."""
+    try:
+        rehearse(caller, action)
+    except Refused as refused:
+        form.take_refusal(refused)
+    return form
+
+
+def _propose_or_show(
+    request: HttpRequest, caller: Caller, proposal: Proposal, form: TenantForm, name: str = ""
+) -> HttpResponse:
+    try:
+        return propose(request, caller, proposal)
+    except Refused as refused:
+        form.take_refusal(refused)
+        return _form_page(request, form, proposal.back, name)
+
+
+def _form_page(request: HttpRequest, form: TenantForm, back: str, name: str = "") -> HttpResponse:
+    refused = form.is_bound and bool(form.errors)
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if refused else HTTPStatus.OK
+    context = {"section": "tenants", "form": form, "name": name, "back": back}
+    return render_page(request, "web/tenant_form.html", context, status=status)
+
+
+def home(request: HttpRequest) -> HttpResponse:
+    return redirect("web:tenants")

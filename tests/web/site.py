@@ -1,0 +1,117 @@
+"""A real web process on a free port, with its own data, people of each role, and targets that join it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from functools import cached_property
+from pathlib import Path
+
+from controlplane.rest_client import Rest
+from tests.services import Process, free_port
+from wire.messages import TargetKind
+from wire.problems import Problem
+from wire.snapshot import GatewaySnapshot, Snapshot, SnapshotRefused
+from wire.target import TargetClient, enrol
+
+PASSWORD = "correct horse battery"
+# Name → role.
+PEOPLE = {"vera": "viewer", "omar": "operator", "ada": "admin"}
+
+
+class Site:
+    """`url` is the address; PEOPLE log in with PASSWORD."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.folder = url, folder
+        self.environment = {"HEADWORKS_DATA_DIR": str(folder / "data"), "HEADWORKS_PORT": url.rpartition(":")[2]}
+
+    process: Process
+
+    def start(self) -> Process:
+        """Start the web process and wait until it answers."""
+        process = Process(headworks("web"), log=self.folder / "web.log", environment=self.environment)
+        try:
+            process.wait_for_http(f"{self.url}/log-in/")
+        except BaseException:
+            process.kill()
+            raise
+        return process
+
+    def command(self, *words: str, stdin: str = "") -> str:
+        """Run a `headworks` command on this site's data and return what it prints."""
+        done = subprocess.run(
+            headworks(*words),
+            input=stdin,
+            env={**os.environ, **self.environment},
+            text=True,
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    @cached_property
+    def rest(self) -> Rest:
+        """An admin's script."""
+        token = self.command("create-token", "ada", "set-up", "--role", "admin")
+        return Rest(self.url, token, "first tenants of this fleet")
+
+
+def headworks(*words: str) -> list[str]:
+    return [sys.executable, "-m", "controlplane.cli", *words]
+
+
+@contextlib.contextmanager
+def running_site(folder: Path) -> Iterator[Site]:
+    """Prepare a database in `folder`, start the web process, and stop it at the end."""
+    site = Site(f"http://127.0.0.1:{free_port()}", folder)
+    site.command("migrate")
+    for name, role in PEOPLE.items():
+        site.command("create-user", name, "--role", role, "--password-stdin", stdin=f"{PASSWORD}\n")
+    with site.start() as site.process:
+        yield site
+
+
+class JoinedTarget:
+    """A target's real client, in a thread of its own. It refuses a snapshot that holds the tenant `refuses`."""
+
+    def __init__(self, site: Site, kind: TargetKind, name: str, refuses: str = "") -> None:
+        self._refuses = refuses
+        join_token = site.rest.post("/targets/join-tokens", {"kind": kind, "name": name})["secret"]
+        self._joined: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._live(site, kind, name, join_token)), daemon=True
+        )
+        self._thread.start()
+        self._joined.result(timeout=20)
+
+    def stop(self) -> None:
+        loop, task = self._joined.result()
+        loop.call_soon_threadsafe(task.cancel)
+        self._thread.join(10)
+
+    async def _live(self, site: Site, kind: TargetKind, name: str, join_token: str) -> None:
+        state_dir = site.folder / "targets" / f"{kind}-{name}"
+        try:
+            await enrol(
+                control_url=site.url, join_token=join_token, kind=kind, name=name, version="0.1.0", state_dir=state_dir
+            )
+        except Exception as error:
+            self._joined.set_exception(error)
+            return
+        client = TargetClient(control_url=site.url, state_dir=state_dir, on_snapshot=self._apply)
+        task = asyncio.create_task(client.run())
+        self._joined.set_result((asyncio.get_running_loop(), task))
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    def _apply(self, snapshot: Snapshot, revision: int) -> None:
+        if isinstance(snapshot, GatewaySnapshot) and self._refuses in snapshot.tenants:
+            path = f"/tenants/{self._refuses}/models"
+            raise SnapshotRefused([Problem(path, "reference", "this gateway cannot load the tokenizer of its model")])

@@ -1,0 +1,154 @@
+"""Every page: who may open it, who may send its form, and where the others are sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.template.loader import render_to_string
+from django.test import Client
+from django.urls import URLPattern
+
+from controlplane.api.api import api
+from controlplane.configs import publisher
+from controlplane.core.models import AuditEntry, Role, Target
+from controlplane.tenants import services as tenants
+from controlplane.web.urls import urlpatterns
+from tests.web.conftest import new_target, write
+
+# Path by name in the URL configuration, and the role that may open it. {key} and {target} are made by the fixture.
+PAGES = {
+    "tenants": ("/tenants/", Role.VIEWER),
+    "new_tenant": ("/tenants-new/", Role.OPERATOR),
+    "tenant": ("/tenants/acme/", Role.VIEWER),
+    "edit_tenant": ("/tenants/acme/edit/", Role.OPERATOR),
+    "new_key": ("/tenants/acme/keys/new/", Role.OPERATOR),
+    "block_key": ("/tenants/acme/keys/{key}/block/", Role.OPERATOR),
+    "unblock_key": ("/tenants/acme/keys/{key}/unblock/", Role.OPERATOR),
+    "targets": ("/targets/", Role.VIEWER),
+    "join": ("/targets/join/", Role.ADMIN),
+    "revoke": ("/targets/{target}/revoke/", Role.ADMIN),
+    "revisions": ("/revisions/", Role.VIEWER),
+    "revision": ("/revisions/1/", Role.VIEWER),
+    "rollback": ("/revisions/1/rollback/", Role.OPERATOR),
+    "targets_panel": ("/targets/panel/", Role.VIEWER),
+    "revisions_panel": ("/revisions/panel/", Role.VIEWER),
+    "convergence": ("/convergence/?change={change}", Role.VIEWER),
+}
+# The way in and out, the start page that only leads on, and the stream, which answers 401 (see test_live).
+OPEN_TO_ALL = {"home", "login", "logout", "set_language", "live"}
+
+
+@pytest.fixture
+def fleet(acme: str) -> dict[str, object]:
+    key, _secret = write(lambda unit: tenants.create_key(unit, acme, {"label": "first"}))
+    publisher.publish()
+    write(lambda unit: tenants.update(unit, acme, {"tpm_limit": 5}))
+    publisher.publish()
+    change = AuditEntry.objects.filter(noun="tenant").latest("pk").change_id
+    return {"key": key.pk, "target": new_target("gateway", "edge-1").pk, "change": change}
+
+
+def test_the_table_here_names_every_page() -> None:
+    names = {pattern.name for pattern in urlpatterns if isinstance(pattern, URLPattern)}
+    assert names == PAGES.keys() | OPEN_TO_ALL
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_opens_for_its_role_and_above_only(
+    name: str, fleet: dict[str, object], browser_of: Callable[[Role | None], Client]
+) -> None:
+    path, needed = PAGES[name]
+    for role in Role:
+        answer = browser_of(role).get(path.format(**fleet))
+        assert answer.status_code == (200 if role.covers(needed) else 403), role
+        if not role.covers(needed):
+            assert f"This page needs the role {needed.label}; yours is {role.label}." in answer.content.decode()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_stranger_is_led_to_the_log_in_and_then_back(name: str, fleet: dict[str, object], outsider: Client) -> None:
+    path = PAGES[name][0].format(**fleet)
+    for answer in (outsider.get(path), outsider.post(path)):
+        assert answer.status_code == 302
+        assert answer["Location"].startswith("/log-in/?next=/")
+
+
+@pytest.mark.parametrize("name", [name for name, (_, needed) in PAGES.items() if needed is not Role.VIEWER])
+def test_a_form_sent_by_a_viewer_changes_nothing(name: str, fleet: dict[str, object], viewer: Client) -> None:
+    before = (tenants.describe(tenants.get("acme")), Target.objects.filter(revoked_at=None).count())
+    answer = viewer.post(PAGES[name][0].format(**fleet), {"step": "apply", "reason": "x", "weight": "9", "name": "new"})
+    assert answer.status_code == 403
+    assert (tenants.describe(tenants.get("acme")), Target.objects.filter(revoked_at=None).count()) == before
+
+
+def test_a_form_without_its_csrf_token_is_refused(acme: str, browser_of: Callable[[Role | None], Client]) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = browser_of(Role.OPERATOR).cookies
+    answer = strict.post("/tenants/acme/edit/", {"step": "review", "weight": "2"})
+    assert answer.status_code == 403
+    assert "Go back, load the page anew" in answer.content.decode()
+
+
+def test_a_panel_asked_for_after_the_session_ended_reloads_the_whole_page(outsider: Client) -> None:
+    answer = outsider.get("/targets/", headers={"hx-request": "true"})
+    assert answer["HX-Refresh"] == "true"
+    assert answer.content == b""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tenants/nobody/",
+        "/tenants/a%00b/",
+        "/revisions/99/",
+        f"/revisions/{10**30}/",
+        f"/tenants/acme/keys/{10**30}/block/",
+        f"/targets/{10**30}/revoke/",
+        "/convergence/",
+        "/convergence/?change=x",
+        "/no-page/",
+    ],
+)
+def test_what_does_not_exist_is_a_page_that_says_so(path: str, acme: str, admin: Client) -> None:
+    answer = admin.get(path)
+    assert answer.status_code == 404
+    assert "Not found" in answer.content.decode()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_carry_the_policy_and_are_not_cached(name: str, fleet: dict[str, object], admin: Client) -> None:
+    answer = admin.get(PAGES[name][0].format(**fleet))
+    assert "script-src 'self'" in answer["Content-Security-Policy"]
+    assert "no-store" in answer["Cache-Control"]
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if not name.endswith(("convergence", "_panel"))])
+def test_each_page_shows_a_rest_call_that_exists(name: str, fleet: dict[str, object], admin: Client) -> None:
+    lines = list(_curl_lines(admin.get(PAGES[name][0].format(**fleet)).content.decode()))
+    if not lines:
+        # What is to be sent is known at its second step only; see test_tenants.
+        assert name in {"new_tenant", "edit_tenant", "unblock_key"}
+    calls = api.get_openapi_schema()["paths"].items()
+    for method, path in lines:
+        assert any(method.lower() in call for template, call in calls if _fits(template, path)), (method, path)
+
+
+@pytest.mark.parametrize("name", ["400.html", "500.html"])
+def test_the_page_of_a_failure_needs_nothing_but_itself(name: str) -> None:
+    page = render_to_string(name)
+    assert "<h1>" in page
+    assert "/static/web/site.css" in page
+
+
+def _fits(template: str, path: str) -> bool:
+    return re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", template), path) is not None
+
+
+def _curl_lines(page: str) -> Iterator[tuple[str, str]]:
+    for line in re.findall(r'<pre id="curl-[a-z-]+">(.*?)</pre>', page, re.DOTALL):
+        method = re.search(r"-X ([A-Z]+)", line)
+        path = re.search(r"http://testserver(/[^?\s&#]*)", line)
+        assert path, line
+        yield (method[1] if method else "GET"), path[1]

@@ -1,0 +1,239 @@
+"""The pages in a real browser, against a real web process and real targets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from controlplane.rest_client import Rest
+from tests.services import service_binary
+from tests.web.pictures import log_in
+from tests.web.site import JoinedTarget, Site, running_site
+
+PHONE = {"width": 390, "height": 844}
+OpenPage = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    service_binary("chromium")
+    with running_site(tmp_path_factory.mktemp("site")) as running:
+        running.rest.post("/tenants", {"name": "acme", "tpm_limit": 60_000})
+        running.rest.post("/tenants", {"name": "search", "tpm_limit": 5_000})
+        yield running
+
+
+@pytest.fixture(scope="module")
+def targets(site: Site) -> Iterator[list[JoinedTarget]]:
+    joined = [JoinedTarget(site, "gateway", "edge-1"), JoinedTarget(site, "gateway", "edge-2")]
+    joined.append(JoinedTarget(site, "node", "rack-1"))
+    yield joined
+    for target in joined:
+        target.stop()
+
+
+@pytest.fixture
+def open_page(site: Site, browser: Browser) -> Iterator[OpenPage]:
+    """A page logged in as the person named. At the end: nothing in its console, and no request left this host."""
+    complaints: list[str] = []
+
+    def open_as(name: str, **options: Any) -> Page:
+        page = browser.new_context(**options).new_page()
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: None if request.url.startswith(site.url) else complaints.append(request.url))
+        log_in(page, site, name)
+        return page
+
+    yield open_as
+    assert complaints == []
+
+
+def set_quota(page: Page, site: Site, tenant: str, tokens: str, reason: str) -> None:
+    page.goto(f"{site.url}/tenants/{tenant}/edit/")
+    page.get_by_label("Tokens per minute").fill(tokens)
+    page.get_by_role("button", name="Review the change").click()
+    page.get_by_label("Reason").fill(reason)
+    page.get_by_role("button", name="Apply").click()
+
+
+def test_a_quota_goes_from_click_to_applied_on_all_without_a_reload(
+    site: Site, targets: list[JoinedTarget], open_page: OpenPage
+) -> None:
+    page = open_page("omar")
+    set_quota(page, site, "acme", "20000", "floods the pool")
+    page.evaluate("() => { window.untouched = true; }")
+    expect(page.get_by_text("Applied on all 3 targets")).to_be_visible(timeout=15_000)
+    assert page.evaluate("() => window.untouched") is True
+    expect(page.locator("#limits")).to_contain_text("20,000")
+    # The list of changes learns its revision, and the header that all run it.
+    expect(page.locator("#history a").first).to_have_text(re.compile(r"^\d+$"))
+    expect(page.locator("[data-live=whole]")).to_contain_text("3/3")
+    assert site.rest.get("/tenants/acme")["tpm_limit"] == 20_000
+
+
+def test_a_change_by_someone_else_reaches_an_open_page(
+    site: Site, targets: list[JoinedTarget], open_page: OpenPage
+) -> None:
+    page = open_page("vera")
+    page.goto(f"{site.url}/revisions/")
+    newest = page.locator("tbody tr").first
+    expect(newest).to_be_visible()
+    Rest(site.url, site.rest.token, "raised by a script").patch("/tenants/search", {"tpm_limit": 7_777})
+    expect(newest).to_contain_text("raised by a script", timeout=15_000)
+
+
+def test_a_rollback_goes_from_click_to_applied_on_all(
+    site: Site, targets: list[JoinedTarget], open_page: OpenPage
+) -> None:
+    page = open_page("omar")
+    set_quota(page, site, "acme", "33000", "before the mistake")
+    expect(page.locator("[data-convergence=applied]")).to_be_visible(timeout=15_000)
+    set_quota(page, site, "acme", "3", "a mistake")
+    page.locator("#convergence a").click()
+    expect(page.locator("#diff")).to_contain_text("tenants › acme › tpm_limit")
+    page.get_by_role("link", name="Take it back").click()
+    expect(page.locator("ins")).to_have_text("33,000")
+    page.get_by_label("Reason").fill("three is too few")
+    page.get_by_role("button", name="Roll back").click()
+    expect(page.get_by_text("Applied on all 3 targets")).to_be_visible(timeout=15_000)
+    assert site.rest.get("/tenants/acme")["tpm_limit"] == 33_000
+
+
+def test_a_refusal_appears_with_its_reasons_on_an_open_page(
+    site: Site, targets: list[JoinedTarget], open_page: OpenPage
+) -> None:
+    page = open_page("vera")
+    page.goto(f"{site.url}/targets/")
+    expect(page.locator("tbody tr").first).to_contain_text("applied", timeout=15_000)
+    refusing = JoinedTarget(site, "gateway", "edge-9", refuses="search")
+    try:
+        row = page.locator("tr", has_text="edge-9")
+        expect(row).to_contain_text("refused", timeout=15_000)
+        expect(row.locator(".problems")).to_contain_text("this gateway cannot load the tokenizer of its model")
+        expect(page.locator("[data-live=trouble]")).to_contain_text("3/4")
+    finally:
+        refusing.stop()
+        [row_id] = [each["id"] for each in site.rest.get("/targets")["items"] if each["name"] == "edge-9"]
+        site.rest.post(f"/targets/{row_id}/revoke")
+
+
+def test_a_new_key_is_copied_by_its_button(site: Site, open_page: OpenPage) -> None:
+    page = open_page("omar", permissions=["clipboard-read", "clipboard-write"])
+    page.goto(f"{site.url}/tenants/search/keys/new/")
+    page.get_by_label("Reason").fill("canary deploy")
+    page.get_by_role("button", name="Make the key").click()
+    page.get_by_role("button", name="Copy", exact=True).click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("() => navigator.clipboard.readText()") == page.locator("#secret").inner_text()
+
+
+def test_the_search_narrows_the_list_while_typing(site: Site, open_page: OpenPage) -> None:
+    page = open_page("vera")
+    expect(page.locator("#tenants tbody tr")).to_have_count(2)
+    page.get_by_role("searchbox").press_sequentially("sea")
+    expect(page.locator("#tenants tbody tr")).to_have_count(1)
+    expect(page).to_have_url(re.compile(r"\?q=sea$"))
+    expect(page.get_by_role("searchbox")).to_be_focused()
+
+
+def test_the_language_switch_holds_on_the_next_page(site: Site, open_page: OpenPage) -> None:
+    page = open_page("vera")
+    page.get_by_role("button", name="Türkçe").click()
+    expect(page.get_by_role("heading", name="Kiracılar")).to_be_visible()
+    page.get_by_role("link", name="Hedefler", exact=True).click()
+    expect(page.locator("html")).to_have_attribute("lang", "tr")
+
+
+def test_it_is_dark_where_the_system_is(site: Site, open_page: OpenPage) -> None:
+    def brightness(scheme: str) -> int:
+        page = open_page("vera", color_scheme=scheme)
+        color = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+        return sum(int(part) for part in re.findall(r"\d+", color)[:3])
+
+    assert brightness("dark") < 150 < 600 < brightness("light")
+
+
+PAGES = (
+    "/tenants/", "/tenants-new/", "/tenants/acme/", "/tenants/acme/edit/", "/tenants/acme/keys/new/", "/targets/",
+    "/targets/join/", "/revisions/", "/revisions/2/", "/revisions/1/rollback/",
+)  # fmt: skip
+UNNAMED_FIELDS = """() => [...document.querySelectorAll("main input:not([type=hidden]), main select")]
+    .filter(field => !field.labels.length).map(field => field.name)"""
+
+
+def test_every_page_fits_a_phone_and_has_one_heading_and_a_name_for_each_field(
+    site: Site, targets: list[JoinedTarget], open_page: OpenPage
+) -> None:
+    page = open_page("ada", viewport=PHONE)
+    faults = []
+    for path in PAGES:
+        page.goto(f"{site.url}{path}")
+        width = page.evaluate("() => document.documentElement.scrollWidth")
+        if width > PHONE["width"]:
+            faults.append(f"{path} is {width} px wide")
+        if (headings := page.locator("h1").count()) != 1:
+            faults.append(f"{path} has {headings} headings")
+        faults += [f"{path}: the field {name} has no label" for name in page.evaluate(UNNAMED_FIELDS)]
+    assert faults == []
+
+
+def test_a_quota_is_changed_by_keyboard_alone(site: Site, open_page: OpenPage) -> None:
+    page = open_page("omar")
+    page.goto(f"{site.url}/tenants/search/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    press_tab_until(page, "Edit")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/edit/")
+    press_tab_until(page, "", "id_tpm_limit")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("4321")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#review")
+    press_tab_until(page, "", "id_reason")
+    page.keyboard.type("by keyboard")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/tenants/search/?change=*")
+    assert site.rest.get("/tenants/search")["tpm_limit"] == 4321
+
+
+def press_tab_until(page: Page, text: str, element_id: str = "", tabs_max: int = 40) -> None:
+    for _ in range(tabs_max):
+        page.keyboard.press("Tab")
+        found = page.evaluate("() => [document.activeElement.textContent.trim(), document.activeElement.id]")
+        if (element_id and found[1] == element_id) or (text and found[0] == text):
+            return
+    raise AssertionError(f"{text or element_id} cannot be reached by Tab")
+
+
+def test_a_browser_that_is_logged_out_elsewhere_is_led_to_the_log_in(site: Site, open_page: OpenPage) -> None:
+    page = open_page("vera")
+    page.goto(f"{site.url}/targets/")
+    other = page.context.new_page()
+    other.goto(f"{site.url}/tenants/")
+    other.get_by_role("button", name="Log out").click()
+    other.wait_for_url("**/log-in/")
+    Rest(site.url, site.rest.token, "wakes the open page").patch("/tenants/search", {"weight": 3})
+    page.bring_to_front()
+    page.wait_for_url("**/log-in/?next=/targets/", timeout=20_000)
+
+
+def test_an_open_page_says_that_the_server_is_away_and_follows_it_again_once_it_is_back(
+    tmp_path: Path, browser: Browser
+) -> None:
+    with running_site(tmp_path) as site:
+        page = browser.new_context().new_page()
+        log_in(page, site, "vera")
+        expect(page.locator("[data-live=whole]")).to_contain_text("0/0", timeout=15_000)
+        site.process.stop()
+        expect(page.locator("[data-live=lost]")).to_contain_text("no live data", timeout=15_000)
+        with site.start():
+            expect(page.locator("[data-live=whole]")).to_contain_text("0/0", timeout=20_000)

@@ -1,0 +1,70 @@
+"""Targets: what each runs, why one refuses, how one joins and is shut out."""
+
+from __future__ import annotations
+
+import re
+
+from django.test import Client
+
+from controlplane.configs import publisher
+from controlplane.core.models import JoinToken, Target
+from controlplane.core.tokens import token_hash
+from controlplane.fleet.models import Node
+from tests.web.conftest import acknowledge, new_target
+from wire.problems import Problem
+
+
+def test_each_target_is_shown_with_its_state_and_the_reasons_of_a_refusal(acme: str, viewer: Client) -> None:
+    applied, refused = new_target("gateway", "edge-1"), new_target("gateway", "edge-2")
+    publisher.publish()
+    acknowledge(applied)
+    acknowledge(refused, [Problem("/tenants/acme/models", "reference", "model '<b>x</b>' does not exist")])
+    page = viewer.get("/targets/").content.decode()
+    first, second = page[page.index("edge-1") : page.index("edge-2")], page[page.index("edge-2") :]
+    assert "applied" in first
+    assert "refused" in second
+    assert "<code>/tenants/acme/models</code> model &#x27;&lt;b&gt;x&lt;/b&gt;&#x27; does not exist" in second
+
+
+def test_an_empty_list_says_what_to_do_next(admin: Client, viewer: Client) -> None:
+    assert "/targets/join/" in admin.get("/targets/").content.decode()
+    assert "An admin can make one." in viewer.get("/targets/").content.decode()
+
+
+def test_a_join_token_is_shown_once_and_stored_as_a_hash(admin: Client) -> None:
+    answer = admin.post("/targets/join/", {"kind": "gateway", "name": "edge-1", "reason": "new rack"})
+    found = re.search(r'id="secret"[^>]*>(hwj-\w{43})<', answer.content.decode())
+    assert found
+    row = JoinToken.objects.get()
+    assert (row.token_hash, row.target_name, row.created_by) == (token_hash(found[1]), "edge-1", "admin-person")
+    assert found[1] not in admin.get("/targets/").content.decode()
+
+
+def test_a_join_token_for_a_name_that_cannot_be_is_refused_at_its_field(admin: Client) -> None:
+    answer = admin.post("/targets/join/", {"kind": "gateway", "name": "Edge 1", "reason": "new rack"})
+    assert answer.status_code == 422
+    assert "give 1 to 63 of a-z" in answer.content.decode()
+    assert 'value="Edge 1"' in answer.content.decode()
+    assert not JoinToken.objects.exists()
+
+
+def test_revoking_is_reviewed_then_done(admin: Client) -> None:
+    target = new_target("gateway", "edge-1")
+    path = f"/targets/{target.pk}/revoke/"
+    page = admin.get(path).content.decode()
+    assert "Its stream is closed at once" in page
+    digest = re.search(r'name="digest" value="([0-9a-f]+)"', page)
+    assert digest
+    assert admin.post(path, {"step": "apply", "digest": digest[1], "reason": "decommissioned"}).status_code == 302
+    assert Target.objects.get().revoked_at is not None
+    assert "edge-1" not in admin.get("/targets/").content.decode()
+    assert admin.get(path).status_code == 404
+
+
+def test_a_simulated_fleet_is_named_so_on_every_page(viewer: Client, outsider: Client) -> None:
+    assert "Simulated." not in viewer.get("/targets/").content.decode()
+    Node.objects.create(name="rack-1", simulated=True)
+    for path in ("/targets/", "/tenants/", "/revisions/"):
+        assert "Simulated." in viewer.get(path).content.decode()
+    # A stranger learns nothing of the fleet.
+    assert "Simulated." not in outsider.get("/log-in/").content.decode()
