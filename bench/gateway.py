@@ -92,19 +92,21 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def running(*arguments: str) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", *arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
-    )
+async def running(log: Path, *arguments: str) -> AsyncIterator[Process]:
+    """A process whose words go to a file: a pipe that nobody reads would stop it when it is full."""
+    with log.open("wb") as words:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", *arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=words
+        )
     try:
         yield process
     finally:
         if process.returncode is None:
             process.terminate()
-        await process.communicate()
+        await process.wait()
 
 
-async def answers(port: int, path: str, process: Process) -> None:
+async def answers(port: int, path: str, process: Process, log: Path) -> None:
     """Wait for a 200. Raises: RuntimeError with the process's own words if it ends, or does not answer in time."""
     deadline = time.monotonic() + START_SECONDS
     while process.returncode is None and time.monotonic() < deadline:
@@ -118,8 +120,8 @@ async def answers(port: int, path: str, process: Process) -> None:
         except OSError:
             pass
         await asyncio.sleep(0.05)
-    said = await process.stderr.read(4000) if process.stderr and process.returncode is not None else b""
-    raise RuntimeError(f"no 200 from port {port}{path}: {said.decode(errors='replace')}")
+    said = await asyncio.to_thread(log.read_text, errors="replace")
+    raise RuntimeError(f"no 200 from port {port}{path}: {said[-4000:]}")
 
 
 async def load(port: int, body: Path, key: str, seconds: float, pause_ms: float) -> dict[str, Any]:
@@ -198,21 +200,23 @@ async def bench() -> dict[str, float]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headworks-bench-")))
         tokenizer = folder / "tokenizer.json"
-        async with running("simulator.tokenizer", str(tokenizer)) as builder:
+        async with running(folder / "tokenizer.log", "simulator.tokenizer", str(tokenizer)) as builder:
             await builder.wait()
         silent = await asyncio.get_running_loop().create_server(lambda: SilentEngine(arrived), "127.0.0.1", 0)
         stack.callback(silent.close)
         engine_options = ["--port", str(engine_port), "--model", MODEL, "--tokenizer", str(tokenizer)]
-        engine = await stack.enter_async_context(running("simulator.engine", *engine_options, "--speed", "instant"))
-        await answers(engine_port, "/health", engine)
+        engine_options += ["--speed", "instant"]
+        engine_log, gateway_log = folder / "engine.log", folder / "gateway.log"
+        engine = await stack.enter_async_context(running(engine_log, "simulator.engine", *engine_options))
+        await answers(engine_port, "/health", engine, engine_log)
         control = await stack.enter_async_context(snapshot_server({"kind": "gateway", "schema": 1}))
         sha = control.add_artifact(tokenizer.read_bytes())
         control.publish(configuration(key, sha, engine_port, silent.sockets[0].getsockname()[1]))
         (folder / "join-token").write_text(control.join_token)
         options = ["--control-url", control.url, "--join-token-file", str(folder / "join-token"), "--name", "bench"]
         options += ["--state-dir", str(folder / "state"), "--port", str(gateway_port)]
-        gateway = await stack.enter_async_context(running("gateway.cli", *options))
-        await answers(gateway_port, "/readyz", gateway)
+        gateway = await stack.enter_async_context(running(gateway_log, "gateway.cli", *options))
+        await answers(gateway_port, "/readyz", gateway, gateway_log)
         return await measure(control, gateway, (gateway_port, engine_port), key, folder, arrived)
 
 

@@ -9,9 +9,9 @@ from msgspec import UNSET
 
 from gateway.exchange import Exchange
 from gateway.openai import Ask
-from gateway.refusals import Refused
+from gateway.refusals import Refused, asked_for
 from policy.kv import reservation_tokens
-from policy.routing import RequestFacts, match_route
+from policy.routing import RequestFacts, choose_route
 from wire.snapshot import Key, Tenant
 
 _MAX_TIMEOUT_DIGITS = 12
@@ -32,9 +32,8 @@ async def identify(x: Exchange) -> None:
 
 def find_tenant(x: Exchange) -> tuple[str, Tenant]:
     """Raises: Refused (`missing_key`, `unknown_key`, `key_blocked`, `key_expired`, `tenant_blocked`)."""
-    scheme, _, secret = x.headers.get(b"authorization", b"").partition(b" ")
-    secret = secret.strip()
-    if scheme.lower() != b"bearer" or not secret:
+    secret = bearer(x)
+    if not secret:
         raise Refused("missing_key", "send the tenant's key as `Authorization: Bearer hw-…`")
     key: Key | None = x.view.snapshot.keys.get(hashlib.sha256(secret).hexdigest())
     if key is None:
@@ -47,6 +46,12 @@ def find_tenant(x: Exchange) -> tuple[str, Tenant]:
     if tenant.blocked:
         raise Refused("tenant_blocked", f"the tenant {key.tenant!r} is blocked")
     return key.tenant, tenant
+
+
+def bearer(x: Exchange) -> bytes:
+    """The bearer token of the request; empty where it has none."""
+    scheme, _, secret = x.headers.get(b"authorization", b"").partition(b" ")
+    return secret.strip() if scheme.lower() == b"bearer" else b""
 
 
 def _priority_class(x: Exchange) -> str:
@@ -97,11 +102,11 @@ async def route(x: Exchange) -> None:
         max_tokens=x.ask.asked_max_tokens or x.model.default_max_tokens,
     )
     # Weights spread load; nobody gains by guessing the draw.
-    result = match_route(x.view.routes, facts, random.random())  # noqa: S311
+    result = choose_route(x.view.routes, facts, random.random())  # noqa: S311
     if result.reason == "rejected":
         raise Refused("rejected_by_route", result.message)
     if result.reason == "no_route":
-        raise Refused("no_route", f"none of {len(result.tried)} routes matches this request")
+        raise Refused("no_route", f"none of {len(x.view.routes)} routes matches this request")
     x.route = result
     if x.ask.asked_max_tokens is None:
         x.gateway.metrics.left_max_tokens_open(result.pools[0], x.tenant_name)
@@ -111,7 +116,7 @@ async def bound_output(x: Exchange) -> None:
     """max_tokens: the default where none was asked, never above the model's, the tenant's, or the context's room."""
     cap = x.tenant.n_cap
     if cap is not UNSET and x.ask.sequences > cap:
-        message = f"{x.ask.sequences} sequences are asked for; the tenant may ask for {cap}"
+        message = f"{asked_for(x.ask.sequences, 'sequence')}; the tenant may ask for {cap}"
         raise Refused("n_above_cap", message, param="n")
     ceiling = x.model.max_tokens
     if x.tenant.max_tokens_cap is not UNSET:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hmac
+
 import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from gateway.admission import find_tenant
+from gateway import settings
+from gateway.admission import bearer, find_tenant
 from gateway.exchange import Exchange, Message, Receive, Send
 from gateway.metrics import UNKNOWN
 from gateway.openai import ENDPOINTS
@@ -22,6 +25,7 @@ class App:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self._metrics_token = settings.METRICS_TOKEN.read().encode()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -52,17 +56,28 @@ class App:
         elif path == "/readyz":
             await self._ready(x)
         elif path == "/metrics":
-            await x.answer(200, ((b"content-type", CONTENT_TYPE_LATEST.encode()),), self._gateway.metrics.page())
+            await x.answer(200, ((b"content-type", CONTENT_TYPE_LATEST.encode()),), await self._metrics_page(x))
         else:
             await self._models(x)
 
+    async def _metrics_page(self, x: Exchange) -> bytes:
+        if not self._is_operator(x):
+            raise Refused("metrics_token", "send `Authorization: Bearer` with the token of the metrics page")
+        return await self._gateway.metrics.page(self._gateway.moment())
+
     async def _ready(self, x: Exchange) -> None:
+        status, said = 200, "ready\n"
         try:
             self._need_ready()
         except Refused as refused:
-            await x.answer(refused.row.status, (_TEXT,), f"{refused.reason}\n".encode())
-        else:
-            await x.answer(200, (_TEXT,), b"ready\n")
+            status, said = refused.row.status, f"{refused.reason}\n"
+        if (error := self._gateway.stream_state().error) and self._is_operator(x):
+            said += f"configuration: {error}\n"
+        await x.answer(status, (_TEXT,), said.encode())
+
+    def _is_operator(self, x: Exchange) -> bool:
+        """May see names of tenants and addresses of the control plane: all, unless a token is set."""
+        return not self._metrics_token or hmac.compare_digest(bearer(x), self._metrics_token)
 
     async def _models(self, x: Exchange) -> None:
         self._need_ready()

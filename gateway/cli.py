@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
+import errno
 import gc
 import logging
 import os
@@ -13,43 +13,62 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-import aiohttp
 import uvloop
 from granian.constants import Interfaces
 from granian.http import HTTP1Settings, HTTP2Settings
+from granian.net import SocketHolder  # type: ignore[attr-defined]
 from granian.server.embed import Server
 
 from gateway import settings
 from gateway.app import App
-from gateway.state import Gateway
-from wire.control_api import TargetRefused
-from wire.settings import BadSetting
-from wire.target import TargetClient, enrol, load_credentials
+from gateway.state import Gateway, StreamState
+from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
+from wire.settings import BadSetting, Setting
+from wire.target import TargetClient, TargetRefused
 
 log = logging.getLogger("headworks.gateway")
-_MAX_JOIN_TOKEN_CHARACTERS = 1_000
+# A client that multiplexes an agent's fan-out over one connection; the tenant's own limit is max_parallel_requests.
+_HTTP2_STREAMS = 1_000
+_OPTIONS: tuple[Setting[Any], ...] = (
+    settings.CONTROL_URL,
+    settings.JOIN_TOKEN_FILE,
+    settings.NAME,
+    settings.STATE_DIR,
+    settings.HOST,
+    settings.PORT,
+)
 
 
 class CannotStart(Exception):
-    """The message says what is missing and what would be right."""
+    """The message says what is wrong and what would be right."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line may say; the settings of the same names say what each is for."""
+
+    enrolment: Enrolment
+    host: str
+    port: int
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 after a drain, 1 where the gateway cannot start; the reason is on stderr."""
+    """Exit status: 0 after a drain, 1 where the gateway cannot start or go on; the reason is on stderr."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     _allow_many_sockets()
     _calm_collector()
     # A batch here is one request's few texts: handing them to a thread pool costs more than it saves.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        uvloop.run(serve(_arguments(argv)))
-    except (BadSetting, CannotStart) as error:
+        return uvloop.run(serve(_options(argv)))
+    except (BadSetting, CannotStart, CannotEnrol, TargetRefused) as error:
         print(f"headworks-gateway: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 def _allow_many_sockets() -> None:
@@ -67,36 +86,107 @@ def _calm_collector() -> None:
     gc.set_threshold(50_000, 50, 50)
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _options(argv: Sequence[str] | None) -> Options:
     parser = argparse.ArgumentParser(prog="headworks-gateway", description=__doc__)
-    rows = (
-        (settings.CONTROL_URL, str),
-        (settings.JOIN_TOKEN_FILE, Path),
-        (settings.NAME, str),
-        (settings.STATE_DIR, Path),
-        (settings.HOST, str),
-        (settings.PORT, int),
-    )
-    for row, kind in rows:
+    for row in _OPTIONS:
         option = "--" + row.name.removeprefix("HEADWORKS_GATEWAY_").lower().replace("_", "-")
-        parser.add_argument(option, type=kind, default=row.read(), help=f"{row.reason} ({row.name})".replace("%", "%%"))
-    return parser.parse_args(argv)
+        parser.add_argument(option, dest=row.name, help=f"{row.reason} ({row.name})".replace("%", "%%"))
+    given = vars(parser.parse_args(argv))
+    value = {row.name: row.read_option(given[row.name]) for row in _OPTIONS}
+    file_is_asked_for = given[settings.JOIN_TOKEN_FILE.name] is not None
+    enrolment = Enrolment(
+        kind="gateway",
+        control_url=value[settings.CONTROL_URL.name],
+        name=own_name("gateway", value[settings.NAME.name]),
+        version=version("headworks"),
+        state_dir=value[settings.STATE_DIR.name],
+        join_token="" if file_is_asked_for else settings.JOIN_TOKEN.read(),
+        join_token_file=value[settings.JOIN_TOKEN_FILE.name],
+    )
+    return Options(enrolment, value[settings.HOST.name], value[settings.PORT.name])
 
 
-async def serve(options: argparse.Namespace) -> None:
-    """Run one gateway. Raises: CannotStart."""
-    await _enrol_once(options)
+async def serve(options: Options) -> int:
+    """Run one gateway; the exit status. Raises: CannotStart, CannotEnrol, TargetRefused."""
+    await enrol_once(options.enrolment)
+    listener = listen(options)
+    state_dir: Path = options.enrolment.state_dir
     client = TargetClient(
-        control_url=options.control_url,
-        state_dir=options.state_dir,
+        control_url=options.enrolment.control_url,
+        state_dir=state_dir,
         on_snapshot=lambda snapshot, revision: gateway.on_snapshot(snapshot, revision),
         on_peers=lambda live_gateways: gateway.on_peers(live_gateways),
+        enrol_again=EnrolAgain(options.enrolment),
     )
-    gateway = Gateway(options.state_dir, client.get)
-    gateway.stream_state = lambda: (client.connected, client.persist_errors)
+    gateway = Gateway(state_dir, client.get)
+    gateway.stream_state = lambda: StreamState(client.connected, client.persist_errors, client.last_error)
     client.load_last_known_good()
-    server = Server(
+    server = _server(gateway, listener, options)
+    serving = asyncio.create_task(server.serve(), name="server")
+    follower = asyncio.create_task(client.run(), name="configuration")
+    stop = asyncio.create_task(_until_asked_to_stop(), name="signal")
+    try:
+        log.info("gateway %s serves on %s:%d", options.enrolment.name, options.host, options.port)
+        await asyncio.wait((serving, follower, stop), return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            raise CannotStart(f"the server on {options.host}:{options.port} ended: {serving.exception()}")
+        if follower.done():
+            # Without it new limits, blocked keys and cordons would never arrive again.
+            log.error("the configuration is no longer followed", exc_info=follower.exception())
+        await _drain(gateway, server, serving)
+        return 1 if follower.done() else 0
+    finally:
+        for task in (follower, stop, serving):
+            task.cancel()
+        await asyncio.gather(follower, stop, serving, return_exceptions=True)
+        await gateway.close()
+
+
+class _Server(Server):
+    """granian's embedded server on a socket of ours, of which this process is the only holder."""
+
+    def __init__(self, app: App, listener: socket.socket, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._listener = listener
+
+    def _init_shared_socket(self) -> None:
+        # As granian's own off Linux, where the socket is made here and not in the worker.
+        self._ssp, self._sfd = None, self._listener.detach()  # type: ignore[assignment]
+        self._shd = SocketHolder(self._sfd, uds=False, backlog=self.backlog)  # type: ignore[assignment, call-arg]
+
+
+def listen(options: Options) -> socket.socket:
+    """A listening socket. Raises: CannotStart.
+
+    granian's own has SO_REUSEPORT, with which a second gateway would silently take half of the connections, and no
+    bound on writes: here the kernel gives up clients that take nothing. Connections inherit the TCP options.
+    """
+    try:
+        family, *_, address = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(
+            address[:2],
+            family=family,
+            backlog=settings.LISTEN_BACKLOG.read(),
+            dualstack_ipv6=family == socket.AF_INET6 and socket.has_dualstack_ipv6(),
+        )
+    except OSError as error:
+        where = f"{options.host}:{options.port}"
+        if error.errno == errno.EADDRINUSE:
+            message = f"{where} is in use by another process; end that one, or set {settings.PORT.name} to a free port"
+            raise CannotStart(message) from error
+        raise CannotStart(f"cannot listen on {where}: {error.strerror}") from error
+    # A token is sent when it is there, not when a packet is full.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    stalled_ms = int(settings.STALLED_CLIENT_SECONDS.read() * 1000)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stalled_ms)
+    listener.setblocking(False)
+    return listener
+
+
+def _server(gateway: Gateway, listener: socket.socket, options: Options) -> Server:
+    return _Server(
         App(gateway),
+        listener,
         address=options.host,
         port=options.port,
         interface=Interfaces.ASGINL,
@@ -110,21 +200,6 @@ async def serve(options: argparse.Namespace) -> None:
             max_headers_size=2 * gateway.limits.max_header_bytes, max_concurrent_streams=_HTTP2_STREAMS
         ),
     )
-    follower = asyncio.create_task(client.run(), name="configuration")
-    stop = asyncio.create_task(_stop_on_signal(gateway, server), name="drain")
-    try:
-        log.info("serving on %s:%d", options.host, options.port)
-        await server.serve()
-    finally:
-        for task in (follower, stop):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        await gateway.close()
-
-
-# A client that multiplexes an agent's fan-out over one connection; the tenant's own limit is max_parallel_requests.
-_HTTP2_STREAMS = 1_000
 
 
 def _http1_buffer_bytes(gateway: Gateway) -> int:
@@ -132,48 +207,22 @@ def _http1_buffer_bytes(gateway: Gateway) -> int:
     return max(64 * 1024, 2 * gateway.limits.max_header_bytes)
 
 
-async def _stop_on_signal(gateway: Gateway, server: Server) -> None:
-    """SIGTERM or SIGINT: /readyz turns 503, no new work, running streams end, then the server stops."""
+async def _until_asked_to_stop() -> None:
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
     await asked.wait()
+
+
+async def _drain(gateway: Gateway, server: Server, serving: asyncio.Task[None]) -> None:
+    """/readyz turns 503, no new work, running streams end or are cut, then the server stops."""
     log.info("draining: %d requests are running", len(gateway.running))
     await gateway.drain(settings.DRAIN_SECONDS.read())
     server.stop()  # type: ignore[no-untyped-call]
+    # The server waits for its connections, and a client that reads nothing never ends its own: leave with it open.
+    await asyncio.wait((serving,), timeout=gateway.limits.last_send_seconds)
     log.info("drained")
-
-
-async def _enrol_once(options: argparse.Namespace) -> None:
-    state_dir: Path = options.state_dir
-    try:
-        if load_credentials(state_dir) is not None:
-            return
-        await enrol(
-            control_url=options.control_url,
-            join_token=_join_token(options.join_token_file),
-            kind="gateway",
-            name=options.name or socket.gethostname().lower(),
-            version=version("headworks"),
-            state_dir=state_dir,
-        )
-    except TargetRefused as error:
-        raise CannotStart(str(error)) from None
-    except aiohttp.ClientError as error:
-        raise CannotStart(f"the control plane at {options.control_url} does not answer: {error}") from None
-    except OSError as error:
-        raise CannotStart(f"{state_dir} cannot be used: {error}") from None
-
-
-def _join_token(path: Path) -> str:
-    try:
-        token = path.read_text()[:_MAX_JOIN_TOKEN_CHARACTERS].strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CannotStart(f"this gateway is not enrolled and its join token cannot be read: {error}") from None
-    if not token:
-        raise CannotStart(f"this gateway is not enrolled and {path} is empty; put a join token into it")
-    return token
 
 
 if __name__ == "__main__":

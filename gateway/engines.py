@@ -6,8 +6,9 @@ State outlives configuration changes; an engine whose URL changes is another eng
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -32,10 +33,14 @@ class EngineState:
     reserved_tokens: int = 0
     in_flight: int = 0
     last_used: int = 0
-    netloc: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.netloc = urlsplit(self.url).netloc
+    def redacted(self, said: str) -> str:
+        """What the engine said, its name in place of its address: `netloc`, `host:port`, host alone, in any case."""
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        addresses = {parts.netloc, f"{host}:{parts.port}", host} - {""}
+        longest_first = "|".join(map(re.escape, sorted(addresses, key=len, reverse=True)))
+        return re.sub(rf"(?<![\w.-])(?:{longest_first})(?![\w-])", self.name, said, flags=re.IGNORECASE)
 
 
 class Placement:
@@ -92,7 +97,8 @@ class Fleet:
             best: EngineState | None = None
             for name in view.engines_of[pool]:
                 state = self._states.get(name)
-                if state is None or name == avoid:
+                # A request that began under an older view must not pair its engine with another one's state.
+                if state is None or state.url != view.snapshot.engines[name].url or name == avoid:
                     continue
                 obstacle = self._obstacle(view, pool, state, tokens, now_ms, unix_ms)
                 if obstacle is not None:

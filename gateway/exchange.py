@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 import uuid
@@ -28,7 +29,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _NOT_MEASURED = PromptSize(0, "")
-_NOT_ROUTED = RouteResult("", "", (), "", ())
+_NOT_ROUTED = RouteResult("", "", (), "")
 _JSON: Header = (b"content-type", b"application/json")
 
 
@@ -64,6 +65,7 @@ class Exchange:
         self.lease: QuotaLease | None = None
         self.placement: Placement | None = None
         self.sent_at: float | None = None
+        self.reached_engine = False
         self.reader: StreamReader | None = None
         self.usage: Usage | None = None
         self.estimated_output_tokens = 0
@@ -128,7 +130,11 @@ class Exchange:
         self._watcher.add_done_callback(left)
 
     def stop_watching(self) -> None:
-        """The answer is complete but for its last message: a disconnect is no news any more."""
+        """From now on a disconnect cancels nothing: when the last message is sent the server reports one by itself.
+
+        A last message that the client does not read must therefore be bounded by who sends it: the request's deadline
+        for a whole answer, `refuse` for an error.
+        """
         if self._watcher is not None:
             self._watcher.cancel()
 
@@ -152,7 +158,16 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def refuse(self, refused: Refused) -> None:
-        """Answer with an error: OpenAI's shape, or an event of the same shape in a stream that has begun."""
+        """Answer with an error: OpenAI's shape, or an event of the same shape in a stream that has begun.
+
+        No deadline stands above this. A client that reads nothing for `last_send_seconds` is given up, so that it holds
+        neither its place nor a drain.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.gateway.limits.last_send_seconds):
+                await self._send_refusal(refused)
+
+    async def _send_refusal(self, refused: Refused) -> None:
         if self.begun:
             await self.end_stream(error_event(refused))
             return
@@ -192,7 +207,7 @@ class Exchange:
     def settle(self) -> None:
         """Give the quota back but for what was used. Only the first call counts."""
         if self.lease is not None:
-            self.lease.settle(sum(self.used_tokens()), reached_engine=self.sent_at is not None)
+            self.lease.settle(sum(self.used_tokens()), reached_engine=self.reached_engine)
 
     async def _begin(self, status: int, headers: Iterable[Header]) -> None:
         self.begun = True

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import UNSET
 from tokenizers import Tokenizer
@@ -21,6 +21,7 @@ from wire.files import read_bounded, write_private
 from wire.snapshot import Model
 
 log = logging.getLogger("headworks.gateway.measure")
+T = TypeVar("T")
 MAX_ARTIFACT_BYTES = 64 * 1024 * 1024
 
 
@@ -93,7 +94,10 @@ class Measure:
 
         if sum(map(len, texts)) <= self._off_loop_characters:
             return count()
-        return await asyncio.get_running_loop().run_in_executor(self._thread, count)
+        return await self._in_thread(count)
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     def _remember(self, sha: str, text: str, count: int) -> None:
         # A text that is long enough to be measured off the loop would fill the memory of many short ones.
@@ -107,8 +111,9 @@ class Measure:
         while True:
             try:
                 data = await self._read(sha)
-                loop = asyncio.get_running_loop()
-                self._tokenizers[sha] = await loop.run_in_executor(self._thread, Tokenizer.from_buffer, data)
+                # In the thread for its system calls alone: from_buffer itself holds the GIL while it parses, so a new
+                # tokenizer delays requests once, by about as long as its file takes to read as JSON.
+                self._tokenizers[sha] = await self._in_thread(Tokenizer.from_buffer, data)
             except Exception as error:
                 # The tokenizers library raises bare Exception; no file may end the process.
                 log.warning("tokenizer %s is not usable, prompts are estimated: %s", sha[:12], error)
@@ -120,18 +125,30 @@ class Measure:
 
     async def _read(self, sha: str) -> bytes:
         path = self._dir / sha
-        try:
-            data = read_bounded(path, MAX_ARTIFACT_BYTES)
-            if hashlib.sha256(data).hexdigest() == sha:
-                return data
-            log.warning("the file of tokenizer %s is damaged; it is fetched again", sha[:12])
-        except FileNotFoundError:
-            pass
+        kept = await self._in_thread(_kept, path, sha)
+        if kept is not None:
+            return kept
         data = await self._fetch(f"/api/v1/artifacts/{sha}")
-        if hashlib.sha256(data).hexdigest() != sha:
-            raise ValueError("the control plane sent bytes of another SHA-256")
-        try:
-            write_private(path, data)
-        except OSError as error:
-            log.warning("tokenizer %s is not kept on disk: %s", sha[:12], error)
+        await self._in_thread(_keep, path, sha, data)
         return data
+
+
+def _kept(path: Path, sha: str) -> bytes | None:
+    try:
+        data = read_bounded(path, MAX_ARTIFACT_BYTES)
+    except FileNotFoundError:
+        return None
+    if hashlib.sha256(data).hexdigest() == sha:
+        return data
+    log.warning("the file of tokenizer %s is damaged; it is fetched again", sha[:12])
+    return None
+
+
+def _keep(path: Path, sha: str, data: bytes) -> None:
+    """Raises: ValueError for other bytes than asked for. A full disk is no reason to go without a tokenizer."""
+    if hashlib.sha256(data).hexdigest() != sha:
+        raise ValueError("the control plane sent bytes of another SHA-256")
+    try:
+        write_private(path, data)
+    except OSError as error:
+        log.warning("tokenizer %s is not kept on disk: %s", sha[:12], error)

@@ -5,7 +5,8 @@ Labels hold configured names only: what a client sends and nobody configured is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,7 @@ class _Series:
 
 
 class Metrics:
-    """Counts requests. Rows that only exist at the moment of a scrape come from `GatewayCollector`."""
+    """Counts requests. Rows that only exist at the moment of a scrape come from `MomentCollector`."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -53,7 +54,7 @@ class Metrics:
             "Requests by outcome (ok, refused, failed, cancelled) and named reason.",
             (*_LABELS, "outcome", "reason"),
         )
-        self._ttft = histogram("ttft_seconds", "From arrival to the first byte of output.", _LATENCY_SECONDS)
+        self._ttft = histogram("ttft_seconds", "From arrival to the first byte of a stream.", _LATENCY_SECONDS)
         self._tpot = histogram("tpot_seconds", "Time per output token of a stream.", _TOKEN_SECONDS)
         self._e2e = histogram("e2e_seconds", "From arrival to the last byte.", _LATENCY_SECONDS)
         self._queue = histogram("queue_seconds", "From arrival until it is sent to an engine.", _QUEUE_SECONDS)
@@ -93,8 +94,9 @@ class Metrics:
     def left_max_tokens_open(self, pool: str, tenant: str) -> None:
         self._without_max_tokens.labels(pool, tenant).inc()
 
-    def page(self) -> bytes:
-        return generate_latest(self.registry)
+    async def page(self, now: Moment) -> bytes:
+        """The text page. It is written in a thread: thousands of series take longer than a stream may wait."""
+        return await asyncio.to_thread(lambda: generate_latest(self.registry) + generate_latest(MomentCollector(now)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +111,14 @@ class Moment:
     engines: list[tuple[str, EngineState, State]]
 
 
-class GatewayCollector(Collector):
-    """Yields gauges from the state at the moment of the scrape, so that nothing is kept twice."""
+class MomentCollector(Collector):
+    """Yields gauges from what was seen at the moment of the scrape, so that nothing is kept twice."""
 
-    def __init__(self, moment: Callable[[], Moment]) -> None:
-        self._moment = moment
-
-    def describe(self) -> Iterable[Metric]:
-        return []
+    def __init__(self, now: Moment) -> None:
+        self._now = now
 
     def collect(self) -> Iterable[Metric]:
-        now = self._moment()
+        now = self._now
         plain = (
             ("config_revision", "The configuration revision that requests are served by.", now.revision),
             ("config_connected", "1 while the configuration stream is open.", now.connected),

@@ -34,8 +34,6 @@ async def run(x: Exchange) -> None:
     try:
         for stage in STAGES:
             await stage(x)
-        if x.reader is not None and x.reader.failure is not None:
-            outcome, reason = "failed", "engine_error"
     except Refused as refused:
         outcome, reason = ("failed" if x.sent_at and refused.row.status >= 500 else "refused"), refused.reason
         await _refuse(x, refused)
@@ -80,7 +78,10 @@ def _count(x: Exchange, outcome: str, reason: str) -> None:
     series.queue.observe(x.sent_at - x.arrived)
     if x.first_byte_at is None or x.last_byte_at is None or outcome != "ok":
         return
-    series.ttft.observe(x.first_byte_at - x.arrived)
     series.e2e.observe(x.last_byte_at - x.arrived)
-    if x.reader is not None and output_tokens > 1:
+    if x.reader is None:
+        # A whole answer comes after its last token; its first one was seen by nobody.
+        return
+    series.ttft.observe(x.first_byte_at - x.arrived)
+    if output_tokens > 1:
         series.tpot.observe((x.last_byte_at - x.first_byte_at) / (output_tokens - 1))

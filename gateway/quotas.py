@@ -6,12 +6,13 @@ The state outlives configuration changes. Time is monotonic milliseconds.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable
 
 from msgspec import UNSET, UnsetType
 
-from gateway.refusals import Refused
+from gateway.refusals import Refused, asked_for
 from gateway.view import View
 from policy.bucket import Bucket, Granted, NeverFits, Wait
 from policy.quota import gateway_share
@@ -84,61 +85,69 @@ class Quotas:
             del self._tenants[name]
 
     def largest_tokens(self, tenant: str) -> int | None:
-        """The most tokens that one request of the tenant can ever reserve here; None without a limit."""
-        quota = self._tenants[tenant]
+        """The most tokens that one request of the tenant can ever reserve here; None without a limit.
+
+        Raises: Refused (`unknown_key`).
+        """
+        quota = self._quota(tenant)
         return None if quota.tpm is None else quota.tpm.capacity
 
     def take(self, tenant: str, tokens: int, sequences: int) -> QuotaLease:
-        """Reserve all three limits or none.
+        """Reserve all three limits or none. What can never fit is named before what only has to wait.
 
-        Raises: Refused (`never_fits`, `max_parallel_requests`, `rpm_limit`, `tpm_limit`).
+        Raises: Refused (`unknown_key`, `never_fits`, `max_parallel_requests`, `rpm_limit`, `tpm_limit`).
         """
-        quota = self._tenants[tenant]
+        quota = self._quota(tenant)
         lease_id = str(next(self._ids))
-        self._check_parallel(quota, sequences)
-        if quota.rpm:
-            self._reserve(quota.rpm, lease_id, 1, "rpm_limit", "requests")
-        if quota.tpm:
-            try:
-                self._reserve(quota.tpm, lease_id, tokens, "tpm_limit", "tokens")
-            except Refused:
-                if quota.rpm:
-                    quota.rpm.settle(lease_id, 0, self.now_ms())
-                raise
+        refusals = [
+            refusal
+            for refusal in (
+                self._parallel_refusal(quota, sequences),
+                self._reserve(quota.rpm, lease_id, 1, "rpm_limit", "request"),
+                self._reserve(quota.tpm, lease_id, tokens, "tpm_limit", "token"),
+            )
+            if refusal is not None
+        ]
+        if refusals:
+            for bucket in (quota.rpm, quota.tpm):
+                if bucket:
+                    bucket.settle(lease_id, 0, self.now_ms())
+            raise next((refusal for refusal in refusals if refusal.reason == "never_fits"), refusals[0])
         quota.parallel += sequences
         return QuotaLease(self, quota, lease_id, sequences)
 
-    def _check_parallel(self, quota: _TenantQuota, sequences: int) -> None:
-        limit = quota.parallel_limit
-        if limit is None:
-            return
-        if sequences > limit:
-            raise Refused(
-                "never_fits", f"{sequences} sequences are asked for and at most {limit} may run at once", param="n"
-            )
-        if quota.parallel + sequences > limit:
-            # When a running sequence ends is not known; a second is the shortest that the header can say.
-            raise Refused(
-                "max_parallel_requests",
-                f"{quota.parallel} of {limit} parallel sequences are running and {sequences} more are asked for",
-                retry_after_seconds=1,
-            )
+    def _quota(self, tenant: str) -> _TenantQuota:
+        quota = self._tenants.get(tenant)
+        if quota is None:
+            raise Refused("unknown_key", "the key's tenant was removed while the request was read")
+        return quota
 
-    def _reserve(self, bucket: Bucket, lease_id: str, amount: int, reason: str, unit: str) -> None:
-        answer = bucket.reserve(lease_id, amount, self.now_ms())
-        match answer:
+    def _parallel_refusal(self, quota: _TenantQuota, sequences: int) -> Refused | None:
+        limit = quota.parallel_limit
+        if limit is None or quota.parallel + sequences <= limit:
+            return None
+        asked = asked_for(sequences, "sequence")
+        if sequences > limit:
+            return Refused("never_fits", f"{asked} and at most {limit} may run at once", param="n")
+        # When a running sequence ends is not known; a second is the shortest that the header can say.
+        message = f"{asked} and {quota.parallel} of {limit} parallel sequences are running"
+        return Refused("max_parallel_requests", message, retry_after_seconds=1)
+
+    def _reserve(self, bucket: Bucket | None, lease_id: str, amount: int, reason: str, unit: str) -> Refused | None:
+        if bucket is None:
+            return None
+        match bucket.reserve(lease_id, amount, self.now_ms()):
             case Granted():
-                return
+                return None
             case NeverFits(capacity):
-                raise Refused(
-                    "never_fits",
-                    f"{amount} {unit} (largest output included) are asked for; the limit is {capacity} a minute",
-                    param="max_tokens" if unit == "tokens" else None,
-                )
+                asked, param = asked_for(amount, unit), None
+                if unit == "token":
+                    asked, param = f"{asked} (largest output included)", "max_tokens"
+                return Refused("never_fits", f"{asked}; the limit is {capacity} a minute", param=param)
             case Wait(wait_ms):
-                raise Refused(
+                return Refused(
                     reason,
-                    f"{amount} {unit} are asked for and {bucket.available(self.now_ms())} of {bucket.capacity} {unit} "
+                    f"{asked_for(amount, unit)} and {bucket.available(self.now_ms())} of {bucket.capacity} {unit}s "
                     f"a minute are left; it fits in {wait_ms / 1000:.1f} s",
                     retry_after_seconds=wait_ms / 1000,
                 )
@@ -170,6 +179,10 @@ def duration(milliseconds: int) -> str:
 
 
 def retry_after(seconds: float) -> int:
-    """Whole seconds, at least 1, moved up by at most 20 % at random so that clients do not come back together."""
-    whole = max(1, -int(-seconds // 1))
-    return int(whole * (1 + 0.2 * random.random()))  # noqa: S311 - spreads load, guards nothing
+    """Whole seconds for Retry-After, never below the wait and at least 1.
+
+    Moved up by at most 20 % of the wait at random, so that clients do not come back together. Only where no whole
+    second lies within those 20 % is the wait rounded up beyond them.
+    """
+    jittered = seconds * (1 + 0.2 * random.random())  # noqa: S311 - spreads load, guards nothing
+    return max(1, math.ceil(seconds), int(jittered))

@@ -29,12 +29,16 @@ _DENIED = "permission_error"
 _LIMIT = "rate_limit_error"
 _BUSY = "overloaded_error"
 _ENGINE = "engine_error"
+_TIMEOUT = "timeout_error"
 
 REASONS: Final[dict[str, Reason]] = {
     "missing_key": Reason(401, _AUTH, "No key was sent.", "Send `Authorization: Bearer hw-…`."),
     "unknown_key": Reason(401, _AUTH, "The key is not known.", "Check the key, or ask for a new one."),
     "key_blocked": Reason(401, _AUTH, "The key was blocked by an operator.", "Ask the operators of the fleet."),
     "key_expired": Reason(401, _AUTH, "The key's life is over.", "Ask for a new key."),
+    "metrics_token": Reason(
+        401, _AUTH, "The metrics page is for its scrapers.", "Send HEADWORKS_GATEWAY_METRICS_TOKEN as bearer token."
+    ),
     "tenant_blocked": Reason(403, _DENIED, "The tenant was blocked by an operator.", "Ask the operators of the fleet."),
     "model_not_allowed": Reason(403, _DENIED, "The tenant may not use this model.", "See `GET /v1/models`."),
     "priority_class_not_allowed": Reason(
@@ -74,7 +78,7 @@ REASONS: Final[dict[str, Reason]] = {
     "engine_overloaded": Reason(503, _BUSY, "The engine refused for lack of capacity.", "Wait for Retry-After."),
     "engine_unreachable": Reason(503, _ENGINE, "No engine could be reached.", "Wait for Retry-After."),
     "engine_error": Reason(502, _ENGINE, "The engine failed or answered nonsense.", "Try again; tell the operators."),
-    "deadline_exceeded": Reason(504, _ENGINE, "The request ran out of time.", "Ask for less, or allow more time."),
+    "deadline_exceeded": Reason(504, _TIMEOUT, "The request ran out of time.", "Ask for less, or allow more time."),
     "internal_error": Reason(500, "internal_error", "The gateway failed.", "Try again; tell the operators."),
 }
 
@@ -90,6 +94,11 @@ class Refused(Exception):
     @property
     def row(self) -> Reason:
         return REASONS[self.reason]
+
+
+def asked_for(amount: int, noun: str) -> str:
+    """`1 token is asked for`, `2 tokens are asked for`."""
+    return f"{amount} {noun} is asked for" if amount == 1 else f"{amount} {noun}s are asked for"
 
 
 def error_body(refused: Refused) -> bytes:

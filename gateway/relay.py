@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from typing import Literal
 
@@ -54,7 +55,8 @@ async def serve(x: Exchange) -> None:
         async with asyncio.timeout(x.deadline - time.monotonic()):
             await _serve(x)
     except TimeoutError:
-        raise Refused("deadline_exceeded", "the request ran out of time; ask for less, or allow more time") from None
+        whose = "the request's own X-Request-Timeout-Ms" if x.deadline_is_clients else "the gateway's longest time"
+        raise Refused("deadline_exceeded", f"{whose} is over; ask for less, or allow more time") from None
 
 
 async def _serve(x: Exchange) -> None:
@@ -97,7 +99,7 @@ async def _attempt(x: Exchange, placement: Placement) -> None:
     outcome: Outcome = "ignored"
     try:
         await _exchange_with(x, placement)
-        outcome = "failure" if x.reader is not None and x.reader.failure else "success"
+        outcome = "success"
     except EngineFailed as failure:
         outcome = "failure"
         failure.engine = placement.state.name
@@ -124,9 +126,11 @@ async def _exchange_with(x: Exchange, placement: Placement) -> None:
     body = x.ask.for_engine(engine.served_model, x.max_tokens)
     url = engine.url.rstrip("/") + _UPSTREAM_PATHS[x.endpoint]
     x.sent_at = x.sent_at or time.monotonic()
+    reached_another, x.reached_engine = x.reached_engine, True
     try:
         response = await x.gateway.http.post(url, data=body, headers=headers, allow_redirects=False)
     except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        x.reached_engine = reached_another
         raise EngineFailed("engine_unreachable", _said(error, placement)) from None
     except (aiohttp.ClientError, OSError) as error:
         raise EngineFailed("engine_error", _said(error, placement)) from None
@@ -167,21 +171,23 @@ async def _pass_stream(x: Exchange, response: aiohttp.ClientResponse, placement:
     try:
         async for chunk in response.content.iter_any():
             events = reader.feed(chunk)
-            if not events:
-                continue
-            if not x.begun:
-                if reader.failure is not None:
-                    raise _failure(*reader.failure, placement)
-                x.reader = reader
-                x.first_byte_at = time.monotonic()
-                await x.begin_stream((*_STREAM_HEADERS, *x.own_headers()))
-            x.last_byte_at = time.monotonic()
-            await x.stream(events)
+            if events:
+                if not x.begun:
+                    x.reader = reader
+                    x.first_byte_at = time.monotonic()
+                    await x.begin_stream((*_STREAM_HEADERS, *x.own_headers()))
+                x.last_byte_at = time.monotonic()
+                await x.stream(events)
+            if reader.failure is not None:
+                # Its own words may hold its address: the stream ends with an event of ours.
+                raise _failure(*reader.failure, placement)
     except (aiohttp.ClientError, OSError) as error:
         raise EngineFailed("engine_error", f"its stream broke off: {_said(error, placement)}") from None
+    last = reader.finish()
+    if reader.failure is not None:
+        raise _failure(*reader.failure, placement)
     if not x.begun:
         raise EngineFailed("engine_error", "its stream ended before the first event")
-    last = reader.finish()
     x.settle()
     await x.end_stream(last)
 
@@ -194,7 +200,7 @@ async def _raise_for(response: aiohttp.ClientResponse, placement: Placement) -> 
 
 
 def _failure(message: str, status: int | None, placement: Placement) -> Refused | EngineFailed:
-    words = message.replace(placement.state.netloc, placement.state.name)[:_ERROR_MESSAGE_CHARACTERS]
+    words = placement.state.redacted(message)[:_ERROR_MESSAGE_CHARACTERS]
     if status in _CLIENTS_FAULT:
         return Refused("engine_rejected", words or "the engine found the request invalid")
     return EngineFailed("engine_overloaded" if status in _BUSY else "engine_error", f"{status}: {words}")
@@ -215,5 +221,12 @@ async def _read_bounded(response: aiohttp.ClientResponse, limit: int, placement:
 
 
 def _said(error: Exception, placement: Placement) -> str:
-    """An error in words; a connection error spells the address, which has no place in logs that tenants may see."""
-    return f"{type(error).__name__}: {error}".replace(placement.state.netloc, placement.state.name)
+    """An error in words for the log, which names engines, not their addresses.
+
+    A connection error spells the address it tried, resolved or not, so of that only the system's own words are kept.
+    """
+    if isinstance(error, aiohttp.ClientConnectorError):
+        cause = error.os_error
+        words = os.strerror(cause.errno) if cause.errno and cause.errno > 0 else cause.strerror
+        return f"{type(error).__name__}: {words}"
+    return f"{type(error).__name__}: {placement.state.redacted(str(error))}"

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wire.settings import Setting, number, path, whole_number
+from wire.settings import Setting, base_url, number, path, whole_number
 
-CONTROL_URL = Setting("HEADWORKS_GATEWAY_CONTROL_URL", "http://127.0.0.1:8600", "Where the control plane answers.", str)
+CONTROL_URL = Setting(
+    "HEADWORKS_GATEWAY_CONTROL_URL", "http://127.0.0.1:8600", "Where the control plane answers.", base_url
+)
+JOIN_TOKEN = Setting(
+    "HEADWORKS_GATEWAY_JOIN_TOKEN",
+    "",
+    "The single-use join token, needed at the first start, and again when the token of this target is no longer taken.",
+    str,
+    secret=True,
+)
 JOIN_TOKEN_FILE = Setting(
     "HEADWORKS_GATEWAY_JOIN_TOKEN_FILE",
     Path("join-token"),
-    "File with the single-use join token. Read once, at the first start; a file keeps it out of the process list.",
+    "File with the join token, read where none is given otherwise; a file keeps it out of the process list.",
     path,
 )
 NAME = Setting("HEADWORKS_GATEWAY_NAME", "", "Name of this gateway among the targets. Empty: the host's name.", str)
@@ -88,6 +97,27 @@ DRAIN_SECONDS = Setting(
     "After SIGTERM, how long running streams may go on before they are cut.",
     number(0, 86_400),
 )
+LAST_SEND_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_LAST_SEND_SECONDS",
+    5.0,
+    "How long a client may take to read the error that ends its stream. One that reads nothing is given up after it.",
+    number(0.01, 600),
+)
+STALLED_CLIENT_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_STALLED_CLIENT_SECONDS",
+    60.0,
+    "A client that takes nothing of what is sent to it for this long loses its connection; one that died or never "
+    "reads would otherwise keep its place among the connections for ever.",
+    number(0.1, 86_400),
+)
+METRICS_TOKEN = Setting(
+    "HEADWORKS_GATEWAY_METRICS_TOKEN",
+    "",
+    "Bearer token that /metrics asks for. Empty: open to whoever reaches the port, and the page names tenants and "
+    "engines; set it where clients can reach it.",
+    str,
+    secret=True,
+)
 RETRY_BUDGET_PERMILLE = Setting(
     "HEADWORKS_GATEWAY_RETRY_BUDGET_PERMILLE",
     100,
@@ -133,6 +163,7 @@ ARTIFACT_RETRY_SECONDS = Setting(
 
 SETTINGS = (
     CONTROL_URL,
+    JOIN_TOKEN,
     JOIN_TOKEN_FILE,
     NAME,
     STATE_DIR,
@@ -149,6 +180,9 @@ SETTINGS = (
     CONNECT_TIMEOUT_SECONDS,
     UPSTREAM_KEEP_ALIVE_SECONDS,
     DRAIN_SECONDS,
+    LAST_SEND_SECONDS,
+    STALLED_CLIENT_SECONDS,
+    METRICS_TOKEN,
     RETRY_BUDGET_PERMILLE,
     RETRY_BURST,
     CAPACITY_RETRY_SECONDS,

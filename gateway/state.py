@@ -8,13 +8,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import aiohttp
 
 from gateway import settings
 from gateway.engines import Fleet
 from gateway.measure import Measure
-from gateway.metrics import GatewayCollector, Metrics, Moment
+from gateway.metrics import Metrics, Moment
 from gateway.peers import keep_live_gateways, kept_live_gateways
 from gateway.quotas import Quotas
 from gateway.view import View, compile_view
@@ -31,6 +32,7 @@ class Limits:
     max_header_bytes: int
     max_answer_bytes: int
     body_timeout_seconds: float
+    last_send_seconds: float
     max_request_seconds: float
     capacity_retry_seconds: float
 
@@ -41,9 +43,18 @@ class Limits:
             settings.MAX_HEADER_BYTES.read(),
             settings.MAX_ANSWER_BYTES.read(),
             settings.BODY_TIMEOUT_SECONDS.read(),
+            settings.LAST_SEND_SECONDS.read(),
             settings.MAX_REQUEST_SECONDS.read(),
             settings.CAPACITY_RETRY_SECONDS.read(),
         )
+
+
+class StreamState(NamedTuple):
+    """How the configuration stream stands. `error`: what is wrong with it or with the newest slice, for operators."""
+
+    connected: bool
+    persist_errors: int
+    error: str | None
 
 
 class Gateway:
@@ -55,12 +66,11 @@ class Gateway:
         self.draining = False
         self.running: set[asyncio.Task[object]] = set()
         self.metrics = Metrics()
-        self.metrics.registry.register(GatewayCollector(self.moment))
         self.quotas = Quotas(self.now_ms, _milliseconds(settings.MAX_REQUEST_SECONDS, settings.LEASE_SECONDS))
         self.fleet = Fleet(self.limits.capacity_retry_seconds)
         self.retries = RetryBudget(settings.RETRY_BUDGET_PERMILLE.read(), settings.RETRY_BURST.read())
         self.measure = Measure(state_dir / "artifacts", fetch)
-        self.stream_state: Callable[[], tuple[bool, int]] = lambda: (False, 0)
+        self.stream_state: Callable[[], StreamState] = lambda: StreamState(False, 0, None)
         self._state_dir = state_dir
         self._live_gateways = kept_live_gateways(state_dir)
         self._request_numbers = itertools.count()
@@ -91,40 +101,43 @@ class Gateway:
         self.measure.configure(view)
         self.view = view
 
-    def on_peers(self, live_gateways: int) -> None:
+    async def on_peers(self, live_gateways: int) -> None:
         """Take the share of one of `live_gateways`, from the next request on."""
         if live_gateways == self._live_gateways:
             return
         self._live_gateways = live_gateways
-        keep_live_gateways(self._state_dir, live_gateways)
         if self.view is not None:
             self.quotas.configure(self.view, live_gateways)
+        await asyncio.to_thread(keep_live_gateways, self._state_dir, live_gateways)
 
     def upstream_request_id(self, request_id: bytes) -> str:
         """A client may send one id twice; engines take an id for one request, so each sending gets its own."""
         return f"{request_id.decode()}-{next(self._request_numbers):x}"
 
     def moment(self) -> Moment:
-        connected, persist_errors = self.stream_state()
+        stream = self.stream_state()
         view = self.view
         return Moment(
             revision=view.revision if view else 0,
-            connected=connected,
+            connected=stream.connected,
             draining=self.draining,
             in_flight=len(self.running),
-            persist_errors=persist_errors,
+            persist_errors=stream.persist_errors,
             engines=self.fleet.states(view, self.now_ms(), self.unix_ms()) if view else [],
         )
 
     async def drain(self, seconds: float) -> None:
-        """Take no new work, let running requests end for at most `seconds`, then cut the rest."""
+        """Take no new work, let running requests end for at most `seconds`, then cut the rest.
+
+        A request that was cut still tells its client, who has `last_send_seconds` to read it; then it is given up.
+        """
         self.draining = True
         if self.running:
             await asyncio.wait(self.running, timeout=seconds)
         for task in self.running:
             task.cancel()
         if self.running:
-            await asyncio.wait(self.running)
+            await asyncio.wait(self.running, timeout=self.limits.last_send_seconds + 1)
 
     async def close(self) -> None:
         await self.measure.close()

@@ -81,7 +81,7 @@ class StreamReader:
     """Cuts an event stream into whole events, counts them, and takes the usage out.
 
     Whole events leave as they came. `hide_usage` drops the event that carries usage and no choices, which the
-    client did not ask for.
+    client did not ask for. An error event sets `failure`; it and what follows it do not leave.
     """
 
     def __init__(self, *, hide_usage: bool) -> None:
@@ -116,7 +116,7 @@ class StreamReader:
         """What is left when the engine ends without closing its last event."""
         rest, self._rest = self._rest, b""
         hidden = _NOTED.search(rest) is not None and self._read(event_data(rest))
-        return b"" if hidden else rest
+        return b"" if hidden or self.failure else rest
 
     @property
     def generated_events(self) -> int:
@@ -124,7 +124,7 @@ class StreamReader:
         return max(0, self.events - self.done)
 
     def _take_notes(self, events: bytes) -> bytes:
-        """Read the few events that speak of usage or an error; the same events, less a hidden one."""
+        """Read the few events that speak of usage or an error; the same events, less hidden ones, up to an error."""
         kept: list[bytes] = []
         done = 0
         for found in _NOTED.finditer(events):
@@ -137,18 +137,23 @@ class StreamReader:
                 break
             end += len(self._mark)
             hidden = self._read(event_data(events[begin : end - len(self._mark)]))
+            if self.failure is not None:
+                self.events -= events.count(self._mark, begin)
+                return b"".join((*kept, events[done:begin]))
             kept.append(events[done : begin if hidden else end])
             done = end
         return b"".join((*kept, events[done:])) if done else events
 
     def _read(self, data: bytes) -> bool:
-        """Note what an event says; True if the client is not to see it."""
+        """Note what an event says; True if it is usage that the client is not to see."""
+        if b'"error"' in data and (failure := failure_in(data)):
+            self.failure = failure
+            return False
         try:
             read = _event_decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             read = _Event()
         if read.usage is None:
-            self.failure = failure_in(data) or self.failure
             return False
         self.usage = read.usage
         if read.choices != []:

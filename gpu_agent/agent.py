@@ -9,16 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import msgspec
 
 from gpu_agent.engines import look_at
-from gpu_agent.inventory import Inventory, InventoryReader
+from gpu_agent.nvml.collector import CollectorOptions, GpuCollector
+from gpu_agent.nvml.readings import GpuReadings
+from gpu_agent.nvml.reports import gpu_reports
 from gpu_agent.pages import EnginePages
-from wire.messages import MAX_ENGINES, EngineReport, NodeReport
+from wire.messages import MAX_ENGINES, EngineReport, Event, NodeReport
 from wire.problems import Problem
 from wire.snapshot import NodeSnapshot, Snapshot, SnapshotRefused
-from wire.target import TargetClient, TargetRefused
+from wire.target import Reenrol, TargetClient, TargetRefused
 
 log = logging.getLogger("headworks.agent")
+_LOG_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
 
 
 @dataclass(frozen=True)
@@ -33,26 +37,29 @@ class Options:
     probe_interval_seconds: float
     page_timeout_seconds: float
     page_limit_bytes: int
-    inventory_interval_seconds: float
-    inventory_timeout_seconds: float
+    gpus: CollectorOptions
 
 
 class Agent:
-    """Runs one enrolled node until cancelled."""
+    """Runs one enrolled node until cancelled. `enrol_again`: see TargetClient."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, enrol_again: Reenrol | None = None) -> None:
         self._options = options
         self._slice: NodeSnapshot | None = None
-        self._inventory = Inventory()
+        # The part of a report that the GPUs give.
+        self._hardware = NodeReport(version=options.version)
         self._seen: dict[str, EngineReport] = {}
         # Set when something is worth a report before the next look.
         self._changed = asyncio.Event()
         self._client = TargetClient(
-            control_url=options.control_url, state_dir=options.state_dir, on_snapshot=self._adopt
+            control_url=options.control_url,
+            state_dir=options.state_dir,
+            on_snapshot=self._adopt,
+            enrol_again=enrol_again,
         )
 
     async def run(self) -> None:
-        reader = InventoryReader(timeout_seconds=self._options.inventory_timeout_seconds)
+        collector = GpuCollector(self._options.gpus, _log_event)
         pages = EnginePages(
             timeout_seconds=self._options.page_timeout_seconds, limit_bytes=self._options.page_limit_bytes
         )
@@ -61,10 +68,12 @@ class Agent:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._client.run())
                 # The first report must not say that a node with GPUs has none.
-                await self._read_inventory(reader)
-                tasks.create_task(self._keep_inventory(reader))
+                await collector.start()
+                self._take(await collector.read())
+                tasks.create_task(self._keep_reading(collector))
                 tasks.create_task(self._report(pages))
         finally:
+            await collector.stop()
             await pages.close()
             await self._client.close()
 
@@ -82,20 +91,27 @@ class Agent:
         self._slice = snapshot
         self._changed.set()
 
-    async def _keep_inventory(self, reader: InventoryReader) -> None:
+    async def _keep_reading(self, collector: GpuCollector) -> None:
+        clock = asyncio.get_running_loop().time
+        interval_seconds = self._options.gpus.nvml.interval_seconds
+        due_seconds = clock() + interval_seconds
         while True:
-            await asyncio.sleep(self._options.inventory_interval_seconds)
-            await self._read_inventory(reader)
+            await asyncio.sleep(due_seconds - clock())
+            # From the beginning of a reading: one that waits for a hung GPU puts off no other.
+            due_seconds = clock() + interval_seconds
+            self._take(await collector.read())
 
-    async def _read_inventory(self, reader: InventoryReader) -> None:
-        inventory = await reader.read()
-        if inventory == self._inventory:
-            return
-        self._inventory = inventory
-        self._changed.set()
-        log.info("%d GPUs (source: %s)", len(inventory.gpus), inventory.source)
-        for problem in inventory.problems:
-            log.warning("NVML: %s", problem)
+    def _take(self, readings: GpuReadings) -> None:
+        hardware = NodeReport(
+            version=self._options.version,
+            gpus=gpu_reports(readings, self._hardware.gpus),
+            driver_version=readings.driver_version,
+            gpu_source=readings.source,
+            simulated=readings.source == "simulated",
+        )
+        if hardware != self._hardware:
+            self._hardware = hardware
+            self._changed.set()
 
     async def _report(self, pages: EnginePages) -> None:
         clock = asyncio.get_running_loop().time
@@ -129,14 +145,8 @@ class Agent:
         watched = self._slice.engines if self._slice is not None else {}
         seen = await asyncio.gather(*(look_at(pages, name, engine) for name, engine in sorted(watched.items())))
         self._log_changes(seen)
-        return NodeReport(
-            version=self._options.version,
-            gpus=self._inventory.gpus,
-            engines=seen,
-            driver_version=self._inventory.driver_version,
-            gpu_source=self._inventory.source,
-            cordon_applied=self._slice is not None and self._slice.node.cordoned,
-        )
+        cordoned = self._slice is not None and self._slice.node.cordoned
+        return msgspec.structs.replace(self._hardware, engines=seen, cordon_applied=cordoned)
 
     def _log_changes(self, seen: list[EngineReport]) -> None:
         for engine in seen:
@@ -144,3 +154,9 @@ class Agent:
             if before is None or (before.state, before.version) != (engine.state, engine.version):
                 log.info("engine %s is %s: %s", engine.name, engine.state, engine.error or engine.version or "")
         self._seen = {engine.name: engine for engine in seen}
+
+
+def _log_event(event: Event) -> None:
+    line = f"event {event.kind} on {event.subject}: {event.detail}"
+    # Texts of the driver's may hold anything; it stays one line.
+    log.log(_LOG_LEVELS[event.severity], "%s", " ".join(line.split()))

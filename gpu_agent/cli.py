@@ -5,29 +5,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import random
-import re
 import signal
-import socket
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
-
-import aiohttp
 
 from gpu_agent import settings
 from gpu_agent.agent import Agent, Options
+from gpu_agent.nvml.collector import CollectorOptions
+from gpu_agent.nvml.xids import BadXidRules
+from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
 from wire.settings import BadSetting
-from wire.snapshot import NAME_PATTERN
-from wire.target import TargetRefused, enrol, load_credentials
+from wire.target import TargetRefused
 
 log = logging.getLogger("headworks.agent")
-_ENROL_RETRY_SECONDS = 5.0
-
-
-class Unusable(Exception):
-    """The agent cannot start; the message says what to change."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,8 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             format="%(asctime)s %(levelname)s %(name)s %(message)s",
             stream=sys.stderr,
         )
-        asyncio.run(_serve(_options(arguments), arguments))
-    except (BadSetting, Unusable) as error:
+        options = _options(arguments)
+        asyncio.run(_serve(options, _enrolment(options, arguments)))
+    except (BadSetting, BadXidRules, CannotEnrol) as error:
         print(f"headworks-agent: {error}", file=sys.stderr)
         return 2
     except TargetRefused as error:
@@ -55,8 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--control-url", help="where the control plane answers")
     parser.add_argument("--name", help="name of this node (default: the host's name)")
-    parser.add_argument("--state-dir", type=Path, help="folder for credentials and configuration")
-    parser.add_argument("--join-token-file", type=Path, help="file with the single-use join token")
+    parser.add_argument("--state-dir", help="folder for credentials and configuration")
+    parser.add_argument("--join-token-file", help="file with the single-use join token")
     parser.add_argument(
         "--join-token",
         help="the join token itself; others on this machine can see it in the process list, so prefer a file or "
@@ -66,28 +58,23 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _options(arguments: argparse.Namespace) -> Options:
-    control_url = arguments.control_url or settings.CONTROL_URL.read()
-    if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", control_url):
-        raise Unusable("the control URL must be http(s)://host[:port][/path] without credentials")
-    name = arguments.name or settings.NAME.read() or socket.gethostname().lower()
-    if not re.fullmatch(NAME_PATTERN, name):
-        raise Unusable(f"{name!r} cannot be a node's name: at most 63 of a-z 0-9 . _ - from a letter or digit on")
+    name = own_name("node", settings.NAME.read_option(arguments.name))
+    state_dir = settings.STATE_DIR.read_option(arguments.state_dir)
     return Options(
-        control_url=control_url,
+        control_url=settings.CONTROL_URL.read_option(arguments.control_url),
         name=name,
-        state_dir=arguments.state_dir or settings.STATE_DIR.read(),
+        state_dir=state_dir,
         version=version("headworks"),
         report_interval_seconds=settings.REPORT_INTERVAL_SECONDS.read(),
         probe_interval_seconds=settings.PROBE_INTERVAL_SECONDS.read(),
         page_timeout_seconds=settings.PAGE_TIMEOUT_SECONDS.read(),
         page_limit_bytes=settings.PAGE_LIMIT_BYTES.read(),
-        inventory_interval_seconds=settings.INVENTORY_INTERVAL_SECONDS.read(),
-        inventory_timeout_seconds=settings.INVENTORY_TIMEOUT_SECONDS.read(),
+        gpus=CollectorOptions.from_settings(name, state_dir),
     )
 
 
-async def _serve(options: Options, arguments: argparse.Namespace) -> None:
-    work = asyncio.create_task(_work(options, arguments))
+async def _serve(options: Options, enrolment: Enrolment) -> None:
+    work = asyncio.create_task(_work(options, enrolment))
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, work.cancel)
     try:
@@ -96,52 +83,24 @@ async def _serve(options: Options, arguments: argparse.Namespace) -> None:
         log.info("stopped")
 
 
-async def _work(options: Options, arguments: argparse.Namespace) -> None:
-    await _enrol_once(options, arguments)
+async def _work(options: Options, enrolment: Enrolment) -> None:
+    await enrol_once(enrolment)
     log.info("node %s reports to %s", options.name, options.control_url)
-    await Agent(options).run()
+    await Agent(options, EnrolAgain(enrolment)).run()
 
 
-async def _enrol_once(options: Options, arguments: argparse.Namespace) -> None:
-    """Enrol unless that was done before, waiting for a control plane that is not there yet."""
-    try:
-        stored = load_credentials(options.state_dir)
-    except OSError as error:
-        raise Unusable(f"credentials in {options.state_dir} cannot be read: {error.strerror}") from error
-    if stored is not None:
-        if stored.name != options.name:
-            raise Unusable(f"{options.state_dir} belongs to node {stored.name!r}, not to {options.name!r}")
-        return
-    join_token = _join_token(arguments)
-    while True:
-        try:
-            await enrol(
-                control_url=options.control_url,
-                join_token=join_token,
-                kind="node",
-                name=options.name,
-                version=options.version,
-                state_dir=options.state_dir,
-            )
-        except aiohttp.ClientError as error:
-            log.warning("the control plane does not answer: %s", error)
-            await asyncio.sleep(random.uniform(0, _ENROL_RETRY_SECONDS))  # noqa: S311 - spreads load
-        except OSError as error:
-            raise Unusable(f"credentials cannot be kept in {options.state_dir}: {error.strerror}") from error
-        else:
-            log.info("enrolled as node %s", options.name)
-            return
-
-
-def _join_token(arguments: argparse.Namespace) -> str:
-    token: str = arguments.join_token or settings.JOIN_TOKEN.read()
-    file: Path = arguments.join_token_file or settings.JOIN_TOKEN_FILE.read()
-    if token and arguments.join_token_file is None:
-        return token
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise Unusable(f"not enrolled yet, and the join token cannot be read from {file}: {error}") from error
+def _enrolment(options: Options, arguments: argparse.Namespace) -> Enrolment:
+    # A file that is asked for on the command line goes before a token in the environment.
+    from_environment = "" if arguments.join_token_file else settings.JOIN_TOKEN.read()
+    return Enrolment(
+        kind="node",
+        control_url=options.control_url,
+        name=options.name,
+        version=options.version,
+        state_dir=options.state_dir,
+        join_token=from_environment if arguments.join_token is None else arguments.join_token,
+        join_token_file=settings.JOIN_TOKEN_FILE.read_option(arguments.join_token_file),
+    )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 import msgspec
@@ -39,30 +40,46 @@ class _VersionPage(msgspec.Struct):
 
 
 async def look_at(pages: EnginePages, name: str, engine: NodeEngine) -> EngineReport:
-    """One look at an engine. It is up if its health page answers 200; what else cannot be read is left out and said."""
+    """One look at an engine, under one deadline for all its pages.
+
+    It is up if its health page answers 200; what else cannot be read is left out and said.
+    """
     paths = _PATHS.get(engine.kind, _Paths())
+    deadline = pages.deadline()
     try:
-        await pages.check(engine.url + paths.health)
+        await pages.check(engine.url + paths.health, deadline)
     except PageUnavailable as error:
         return EngineReport(name, "down", error=_failure(paths.health, error))
-    version: str | UnsetType = UNSET
-    capacity: int | UnsetType = UNSET
-    failures = []
-    if paths.version is not None:
-        try:
-            page = msgspec.json.decode(await pages.read(engine.url + paths.version), type=_VersionPage)
-            version = page.version[:_VERSION_CHARACTERS]
-        except (PageUnavailable, *UNREADABLE) as error:
-            failures.append(_failure(paths.version, error))
-    if paths.kv_info is not None:
-        try:
-            page_lines = pages.lines(f"{engine.url}/metrics")
-            tokens = kv_capacity_tokens([line async for line in page_lines if is_sample_of(line, paths.kv_info)])
-            capacity = UNSET if tokens is None else tokens
-        except PageUnavailable as error:
-            failures.append(_failure("/metrics", error))
-    said: str | UnsetType = "; ".join(failures) or UNSET
+    (version, no_version), (capacity, no_capacity) = await asyncio.gather(
+        _version(pages, engine.url, paths.version, deadline), _kv_capacity(pages, engine.url, paths.kv_info, deadline)
+    )
+    said: str | UnsetType = "; ".join(filter(None, (no_version, no_capacity))) or UNSET
     return EngineReport(name, "up", version=version, kv_capacity_tokens=capacity, error=said)
+
+
+async def _version(pages: EnginePages, url: str, path: str | None, deadline: float) -> tuple[str | UnsetType, str]:
+    """The version, or why it could not be read."""
+    if path is None:
+        return UNSET, ""
+    try:
+        page = msgspec.json.decode(await pages.read(url + path, deadline), type=_VersionPage)
+    except (PageUnavailable, *UNREADABLE) as error:
+        return UNSET, _failure(path, error)
+    return page.version[:_VERSION_CHARACTERS], ""
+
+
+async def _kv_capacity(
+    pages: EnginePages, url: str, metric: bytes | None, deadline: float
+) -> tuple[int | UnsetType, str]:
+    """The KV cache in tokens, or why it could not be read; neither where the engine does not say."""
+    if metric is None:
+        return UNSET, ""
+    try:
+        page_lines = pages.lines(f"{url}/metrics", deadline)
+        tokens = kv_capacity_tokens([line async for line in page_lines if is_sample_of(line, metric)])
+    except PageUnavailable as error:
+        return UNSET, _failure("/metrics", error)
+    return (UNSET if tokens is None else tokens), ""
 
 
 def _failure(path: str, error: Exception) -> str:

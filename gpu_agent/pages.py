@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
 
+_NO_LIMIT = aiohttp.ClientTimeout(total=None)
 # Below the 5 s after which vLLM's server closes idle connections, so that none is closed while a request is sent.
 _KEEP_ALIVE_SECONDS = 2
 
@@ -16,31 +18,39 @@ class PageUnavailable(Exception):
 
 
 class EnginePages:
-    """Reads pages of engines. Holds no credentials: what an engine answers is not trusted."""
+    """Reads pages of engines. Holds no credentials: what an engine answers is not trusted.
+
+    `deadline` is a time of the event loop's clock, as `deadline` gives it for one look at an engine.
+    """
 
     def __init__(self, *, timeout_seconds: float, limit_bytes: int) -> None:
+        self._timeout_seconds = timeout_seconds
         self._limit_bytes = limit_bytes
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(keepalive_timeout=_KEEP_ALIVE_SECONDS),
-            timeout=aiohttp.ClientTimeout(total=timeout_seconds),
+            timeout=_NO_LIMIT,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
     async def close(self) -> None:
         await self._session.close()
 
-    async def check(self, url: str) -> None:
+    def deadline(self) -> float:
+        """When a look that begins now must have ended."""
+        return asyncio.get_running_loop().time() + self._timeout_seconds
+
+    async def check(self, url: str, deadline: float) -> None:
         """Raises PageUnavailable unless `url` answers 200."""
-        async with self._open(url):
+        async with self._open(url, deadline):
             pass
 
-    async def read(self, url: str) -> bytes:
+    async def read(self, url: str, deadline: float) -> bytes:
         """The whole page. Raises: PageUnavailable."""
-        return b"\n".join([line async for line in self.lines(url)])
+        return b"\n".join([line async for line in self.lines(url, deadline)])
 
-    async def lines(self, url: str) -> AsyncIterator[bytes]:
+    async def lines(self, url: str, deadline: float) -> AsyncIterator[bytes]:
         """The page line by line, so that a long one is never held whole. Raises: PageUnavailable."""
-        async with self._open(url) as response:
+        async with self._open(url, deadline) as response:
             read_bytes, rest = 0, b""
             async for chunk in response.content.iter_any():
                 read_bytes += len(chunk)
@@ -52,9 +62,9 @@ class EnginePages:
             yield rest
 
     @asynccontextmanager
-    async def _open(self, url: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _open(self, url: str, deadline: float) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
-            async with self._session.get(url, allow_redirects=False) as response:
+            async with asyncio.timeout_at(deadline), self._session.get(url, allow_redirects=False) as response:
                 if response.status != 200:
                     raise PageUnavailable(f"answered {response.status}")
                 yield response

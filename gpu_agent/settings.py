@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wire.settings import Setting, number, one_of, path, whole_number
+from wire.settings import Setting, base_url, number, one_of, path, whole_number
 
-CONTROL_URL = Setting("HEADWORKS_AGENT_CONTROL_URL", "http://127.0.0.1:8600", "Where the control plane answers.", str)
+
+def gpu_source(text: str) -> str:
+    """`nvml`, `none`, or `simulated:` with the path of a state file."""
+    kind, _, where = text.partition(":")
+    if text in ("nvml", "none") or (kind == "simulated" and where):
+        return text
+    raise ValueError("give nvml, none, or simulated:PATH of a state file")
+
+
+CONTROL_URL = Setting(
+    "HEADWORKS_AGENT_CONTROL_URL", "http://127.0.0.1:8600", "Where the control plane answers.", base_url
+)
 JOIN_TOKEN = Setting(
-    "HEADWORKS_AGENT_JOIN_TOKEN", "", "The single-use join token, needed at the first start only.", str, secret=True
+    "HEADWORKS_AGENT_JOIN_TOKEN",
+    "",
+    "The single-use join token, needed at the first start, and again when the token of this target is no longer taken.",
+    str,
+    secret=True,
 )
 JOIN_TOKEN_FILE = Setting(
     "HEADWORKS_AGENT_JOIN_TOKEN_FILE",
@@ -38,7 +53,8 @@ PROBE_INTERVAL_SECONDS = Setting(
 PAGE_TIMEOUT_SECONDS = Setting(
     "HEADWORKS_AGENT_PAGE_TIMEOUT_SECONDS",
     5.0,
-    "How long an engine may take to answer one page before it counts as down.",
+    "How long a look at one engine may take, all its pages together. A hung engine delays the node's report by this "
+    "much and no more.",
     number(0.1, 300),
 )
 PAGE_LIMIT_BYTES = Setting(
@@ -47,17 +63,74 @@ PAGE_LIMIT_BYTES = Setting(
     "Longest engine page that is read. vLLM's metrics are about 50 KiB.",
     whole_number(1024, 2**30),
 )
-INVENTORY_INTERVAL_SECONDS = Setting(
-    "HEADWORKS_AGENT_INVENTORY_INTERVAL_SECONDS",
-    300.0,
-    "Time between two readings of which GPUs there are; each opens NVML for a moment, which blocks a GPU reset.",
-    number(0.1, 86_400),
+GPU_SOURCE = Setting(
+    "HEADWORKS_AGENT_GPU_SOURCE",
+    "nvml",
+    "Where GPUs are read: nvml, none, or simulated:PATH, a state file of simulated GPUs for a demo without a compiler.",
+    gpu_source,
 )
-INVENTORY_TIMEOUT_SECONDS = Setting(
-    "HEADWORKS_AGENT_INVENTORY_TIMEOUT_SECONDS",
-    20.0,
-    "How long NVML may take. With persistence mode off the driver loads first, which takes seconds a GPU.",
+NVML_LIBRARY = Setting(
+    "HEADWORKS_AGENT_NVML_LIBRARY",
+    "",
+    "Path of libnvidia-ml.so.1 where the loader does not find it, as in a container. Empty: the one it finds.",
+    str,
+)
+GPU_INTERVAL_SECONDS = Setting(
+    "HEADWORKS_AGENT_GPU_INTERVAL_SECONDS",
+    5.0,
+    "Time between two readings of utilisation, memory, power and the like. Three of them without an answer: the GPU "
+    "is unresponsive.",
+    number(0.05, 3600),
+)
+GPU_SLOW_INTERVAL_SECONDS = Setting(
+    "HEADWORKS_AGENT_GPU_SLOW_INTERVAL_SECONDS",
+    60.0,
+    "Time between two readings of what changes rarely: ECC counters, row remaps, limits, MIG mode.",
+    number(0.05, 86_400),
+)
+GPU_ANSWER_SECONDS = Setting(
+    "HEADWORKS_AGENT_GPU_ANSWER_SECONDS",
+    0.1,
+    "How long a reading waits for a slow GPU, and so how long one may delay the others. A later answer is not lost: it "
+    "comes with the next reading.",
+    number(0.01, 60),
+)
+NVML_OPEN_SECONDS = Setting(
+    "HEADWORKS_AGENT_NVML_OPEN_SECONDS",
+    30.0,
+    "How long NVML may take to open. With persistence mode off the driver loads first, which takes seconds a GPU.",
     number(0.1, 600),
+)
+NVML_RETRY_SECONDS = Setting(
+    "HEADWORKS_AGENT_NVML_RETRY_SECONDS",
+    30.0,
+    "Longest time between two tries to open NVML, and the time after which it is opened afresh for a lost GPU: a "
+    "driver shows a GPU that was reset to new clients only.",
+    number(0.1, 3600),
+)
+KMSG_PATH = Setting(
+    "HEADWORKS_AGENT_KMSG_PATH",
+    Path("/dev/kmsg"),
+    "The kernel log, in which XIDs stand that NVML does not deliver.",
+    path,
+)
+KMSG_SCAN_SECONDS = Setting(
+    "HEADWORKS_AGENT_KMSG_SCAN_SECONDS",
+    3600.0,
+    "How old an XID of the kernel log may be that is reported when the agent starts; older ones have been dealt with.",
+    number(0, 30 * 86_400),
+)
+XID_RULES_FILE = Setting(
+    "HEADWORKS_AGENT_XID_RULES_FILE",
+    "",
+    "JSON file with this site's own classes and actions of XIDs, over the built-in table. Empty: none.",
+    str,
+)
+HOSTNAME_LABEL = Setting(
+    "HEADWORKS_AGENT_HOSTNAME_LABEL",
+    "Hostname",
+    "Label with the host's name on GPU metrics: dcgm-exporter wrote Hostname, and writes hostname of late.",
+    one_of("Hostname", "hostname"),
 )
 LOG_LEVEL = Setting(
     "HEADWORKS_AGENT_LOG_LEVEL",
@@ -76,7 +149,16 @@ SETTINGS = (
     PROBE_INTERVAL_SECONDS,
     PAGE_TIMEOUT_SECONDS,
     PAGE_LIMIT_BYTES,
-    INVENTORY_INTERVAL_SECONDS,
-    INVENTORY_TIMEOUT_SECONDS,
+    GPU_SOURCE,
+    NVML_LIBRARY,
+    GPU_INTERVAL_SECONDS,
+    GPU_SLOW_INTERVAL_SECONDS,
+    GPU_ANSWER_SECONDS,
+    NVML_OPEN_SECONDS,
+    NVML_RETRY_SECONDS,
+    KMSG_PATH,
+    KMSG_SCAN_SECONDS,
+    XID_RULES_FILE,
+    HOSTNAME_LABEL,
     LOG_LEVEL,
 )

@@ -42,6 +42,9 @@ class Bucket:
         self._lease_ms = lease_ms
         self._level = limit_per_minute * MS_PER_MINUTE
         self._updated_ms = now_ms
+        # Use that a lowered limit did not hold against its tenant, and the limit that had allowed it (see `set_limit`).
+        self._forgiven = 0
+        self._forgiven_under = limit_per_minute
         self._reservations: dict[str, Granted] = {}
 
     @property
@@ -72,29 +75,34 @@ class Bucket:
         held = self._reservations.pop(request_id, None)
         if held is None:
             return False
-        self._give(held.amount - used)
+        self._raise_level((held.amount - used) * MS_PER_MINUTE)
         return True
 
     def set_limit(self, limit_per_minute: int, now_ms: int) -> None:
         """Change the limit and keep the used part, so that lowering bites at once and raising gives room at once.
 
         A change never makes a debt, nor deepens one: use that was within the old limit is held against the new
-        one for at most a full bucket, else a tenant lowered from 1,000,000 to 100 would wait for days.
+        one for at most a full bucket, else a tenant lowered from 1,000,000 to 100 would wait for days. What that
+        forgives is remembered and taken off when the limit rises again, so that going down and up gives nothing. It
+        fades as fast as the higher limit would have refilled beyond the lower one: within a minute.
         """
         self._advance(now_ms)
         change = (limit_per_minute - self._limit) * MS_PER_MINUTE
-        self._level = max(self._level + change, min(self._level, 0))
-        self._limit = limit_per_minute
+        if self._forgiven == 0:
+            self._forgiven_under = self._limit
+        if change < 0:
+            level = max(self._level + change, min(self._level, 0))
+            self._forgiven += level - (self._level + change)
+        else:
+            again = min(self._forgiven, change)
+            level = self._level + change - again
+            self._forgiven -= again
+        self._level, self._limit = level, limit_per_minute
 
     def available(self, now_ms: int) -> int:
         """Whole tokens that a reservation could take now; 0 while in debt."""
         self._advance(now_ms)
         return max(0, self._level // MS_PER_MINUTE)
-
-    def debt(self, now_ms: int) -> int:
-        """Tokens used beyond what was reserved and not yet refilled, rounded up."""
-        self._advance(now_ms)
-        return max(0, -(self._level // MS_PER_MINUTE))
 
     def full_in_ms(self, now_ms: int) -> int:
         """Time until the bucket is full again if nothing is taken; 0 for a limit of 0."""
@@ -106,14 +114,18 @@ class Bucket:
         # A clock that stands still or steps back gives nothing and takes nothing.
         elapsed = max(0, now_ms - self._updated_ms)
         self._updated_ms += elapsed
-        self._level = min(self._limit * MS_PER_MINUTE, self._level + elapsed * self._limit)
+        self._raise_level(elapsed * self._limit)
+        self._forgiven = max(0, self._forgiven - elapsed * max(0, self._forgiven_under - self._limit))
         # All leases are of one length, so the reservations stand in the order of their expiry.
         while self._reservations:
             oldest, held = next(iter(self._reservations.items()))
             if held.expires_at_ms > self._updated_ms:
                 break
             del self._reservations[oldest]
-            self._give(held.amount)
+            self._raise_level(held.amount * MS_PER_MINUTE)
 
-    def _give(self, amount: int) -> None:
-        self._level = min(self._limit * MS_PER_MINUTE, self._level + amount * MS_PER_MINUTE)
+    def _raise_level(self, by: int) -> None:
+        """What does not fit into the bucket makes good for what was forgiven; the rest is lost."""
+        level = self._level + by
+        self._level = min(self._limit * MS_PER_MINUTE, level)
+        self._forgiven = max(0, self._forgiven - (level - self._level))

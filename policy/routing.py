@@ -1,6 +1,7 @@
 """Which pool serves a request: ordered rules, first match wins.
 
-The gateway asks for every request; the control plane's route tester asks the same function and shows its `tried`.
+The gateway asks `choose_route` for every request; the control plane's route tester asks `match_route`, which gives the
+same answer and says of each rule why it did not match.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ class Tried(NamedTuple):
 class RouteResult(NamedTuple):
     """Where to go: `pools` in the order of preference (the drawn one, then the fallbacks).
 
-    `reason` is `matched`, `rejected` (`message` is the rule's own) or `no_route` (no rule matched).
+    `reason` is `matched`, `rejected` (`message` is the rule's own) or `no_route` (no rule matched). `tried` is filled
+    by `match_route` alone.
     """
 
     reason: str
     rule: str
     pools: tuple[str, ...]
     message: str
-    tried: tuple[Tried, ...]
+    tried: tuple[Tried, ...] = ()
 
 
 def in_order(routes: Mapping[str, Route]) -> dict[str, Route]:
@@ -48,20 +50,48 @@ def in_order(routes: Mapping[str, Route]) -> dict[str, Route]:
     return dict(sorted(routes.items(), key=lambda item: (item[1].order, item[0])))
 
 
-def match_route(routes: Mapping[str, Route], request: RequestFacts, draw: float) -> RouteResult:
-    """Try the rules in order. `draw` in [0, 1) picks among the matched rule's pools by weight."""
-    tried: list[Tried] = []
-    for name, route in in_order(routes).items():
-        mismatch = why_not(route.match, request)
-        tried.append(Tried(name, mismatch))
-        if mismatch:
+def choose_route(ordered: Mapping[str, Route], request: RequestFacts, draw: float) -> RouteResult:
+    """Try the rules, which stand as `in_order` gives them. `draw` in [0, 1) picks among the pools by weight."""
+    for name, route in ordered.items():
+        if not holds(route.match, request):
             continue
         if route.pools is UNSET:
             message = route.reject if route.reject is not UNSET else ""
-            return RouteResult("rejected", name, (), message, tuple(tried))
+            return RouteResult("rejected", name, (), message)
         first = pool_by_weight(route.pools, draw)
-        return RouteResult("matched", name, (first, *_fallbacks(route, first)), "", tuple(tried))
-    return RouteResult("no_route", "", (), "", tuple(tried))
+        return RouteResult("matched", name, (first, *_fallbacks(route, first)), "")
+    return RouteResult("no_route", "", (), "")
+
+
+def match_route(routes: Mapping[str, Route], request: RequestFacts, draw: float) -> RouteResult:
+    """As `choose_route`, from rules in any order, with every rule that was looked at in `tried`."""
+    ordered = in_order(routes)
+    result = choose_route(ordered, request, draw)
+    tried: list[Tried] = []
+    for name, route in ordered.items():
+        tried.append(Tried(name, why_not(route.match, request)))
+        if name == result.rule:
+            break
+    return result._replace(tried=tuple(tried))
+
+
+def holds(match: Match, request: RequestFacts) -> bool:
+    """Whether a request meets every condition of a rule."""
+    return (
+        _named(match.models, request.model)
+        and _named(match.tenants, request.tenant)
+        and _named(match.priority_classes, request.priority_class)
+        and _in_range(match.min_prompt_tokens, match.max_prompt_tokens, request.prompt_tokens)
+        and _in_range(match.min_max_tokens, match.max_max_tokens, request.max_tokens)
+    )
+
+
+def _named(wanted: NameSet | UnsetType, name: str) -> bool:
+    return wanted is UNSET or name in wanted
+
+
+def _in_range(low: int | UnsetType, high: int | UnsetType, value: int) -> bool:
+    return (low is UNSET or value >= low) and (high is UNSET or value < high)
 
 
 def why_not(match: Match, request: RequestFacts) -> str:

@@ -52,7 +52,6 @@ class Tenant(Struct, frozen=True, forbid_unknown_fields=True):
 class _Request(Struct, frozen=True):
     path: str
     body: bytes
-    stream: bool
     leave_after_seconds: float | None
 
 
@@ -71,7 +70,6 @@ def draw_request(tenant: Tenant, words: Words, rng: random.Random) -> _Request:
     return _Request(
         path="/v1/chat/completions" if chat else "/v1/completions",
         body=msgspec.json.encode(body),
-        stream=stream,
         leave_after_seconds=rng.uniform(0, tenant.cancel_within_seconds) if leaves else None,
     )
 

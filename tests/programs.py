@@ -28,6 +28,8 @@ class Program:
 _POSTGRES = "usr/lib/postgresql/*/bin"
 PROGRAMS = {
     "alertmanager": Program("prometheus-alertmanager", "prometheus-alertmanager"),
+    # gcc alone brings no headers of the C library.
+    "cc": Program("build-essential", "cc"),
     "chromium": Program("chromium", "chromium"),
     "curl": Program("curl", "curl"),
     "git": Program("git", "git"),

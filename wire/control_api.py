@@ -26,6 +26,11 @@ class TargetRefused(Exception):
         super().__init__(f"{code}: {message}")
         self.code, self.message, self.status = code, message, status
 
+    @property
+    def of_token(self) -> bool:
+        """The bearer token itself is not taken: unknown, expired, or its target revoked."""
+        return self.status == 401 or self.code == "revoked"
+
 
 class TargetUnavailable(aiohttp.ClientError):
     """No usable answer this time; the same call may succeed later."""

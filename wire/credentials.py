@@ -1,16 +1,19 @@
-"""Who a target is: its name and token, kept in `target.json` of its state directory (mode 0600)."""
+"""Who a target is: its name and token, got by enrolment, kept in `target.json` of its state directory (mode 0600)."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from pathlib import Path
 
+import aiohttp
 import msgspec
 from msgspec import Struct
 
-from wire.control_api import TargetRefused
+from wire import PROTOCOL
+from wire.control_api import TargetRefused, TargetUnavailable, call
 from wire.files import read_bounded, write_private
-from wire.messages import UNREADABLE, EnrolAnswer, Token
+from wire.messages import UNREADABLE, EnrolAnswer, EnrolRequest, TargetKind, Token
 from wire.snapshot import EpochMillis, Name
 
 FILE_NAME = "target.json"
@@ -18,20 +21,55 @@ _FILE_LIMIT_BYTES = 64 * 2**10
 
 
 class Credentials(Struct, frozen=True):
-    """`rotate_at_ms` is when half of the token's life is over; 0 where the file does not say."""
+    """`rotate_at_ms` is when half of the token's life is over; 0 where the file does not say.
+
+    `join_token_sha256` tells the join token that was traded for them from a new one; empty where it is not known.
+    """
 
     name: Name
     token: Token
     expires_at_ms: EpochMillis
     rotate_at_ms: EpochMillis = 0
+    join_token_sha256: str = ""
 
     def __repr__(self) -> str:
         return f"Credentials(name={self.name!r}, expires_at_ms={self.expires_at_ms})"
 
 
-def credentials_of(name: str, answer: EnrolAnswer, now_ms: int) -> Credentials:
+async def enrol(
+    *, control_url: str, join_token: str, kind: TargetKind, name: str, version: str, state_dir: Path
+) -> None:
+    """Trade a single-use join token for credentials and store them in `state_dir`.
+
+    Raises: TargetRefused, aiohttp.ClientError, or OSError if the credentials cannot be stored.
+    """
+    # The join token works once: find out first whether its answer can be kept.
+    probe = state_dir / "enrolling"
+    write_private(probe, b"")
+    probe.unlink()
+    request = EnrolRequest(join_token, kind, name, version, PROTOCOL)
+    url = f"{control_url.rstrip('/')}/api/v1/targets/enrol"
+    async with aiohttp.ClientSession() as session:
+        answer = enrol_answer(await call(session, "POST", url, body=msgspec.json.encode(request)))
+    store_credentials(state_dir, credentials_of(name, answer, int(time.time() * 1000), sha256_of(join_token)))
+
+
+def enrol_answer(body: bytes) -> EnrolAnswer:
+    """Raises: TargetUnavailable for a body that is none."""
+    try:
+        return msgspec.json.decode(body, type=EnrolAnswer)
+    except UNREADABLE:
+        raise TargetUnavailable("answered with something that holds no token and expiry") from None
+
+
+def credentials_of(name: str, answer: EnrolAnswer, now_ms: int, join_token_sha256: str) -> Credentials:
     """Credentials from an answer to enrolment or rotation that came at `now_ms`."""
-    return Credentials(name, answer.token, answer.expires_at_ms, halfway(now_ms, answer.expires_at_ms))
+    rotate_at_ms = halfway(now_ms, answer.expires_at_ms)
+    return Credentials(name, answer.token, answer.expires_at_ms, rotate_at_ms, join_token_sha256)
+
+
+def sha256_of(join_token: str) -> str:
+    return hashlib.sha256(join_token.encode()).hexdigest()
 
 
 def halfway(now_ms: int, expires_at_ms: int) -> int:

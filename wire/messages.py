@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from wire.problems import MAX_PROBLEMS as MAX_PROBLEMS
 from wire.problems import Problem
 from wire.snapshot import EpochMillis, Name, Positive, Sha256
 
@@ -15,7 +16,6 @@ Token = Annotated[str, Meta(min_length=20, max_length=200)]
 ShortText = Annotated[str, Meta(max_length=200)]
 LongText = Annotated[str, Meta(max_length=2000)]
 Revision = Annotated[int, Meta(ge=0, le=2**53 - 1)]
-MAX_PROBLEMS = 100
 # What reading JSON from outside raises: not JSON or not of the type, not UTF-8, nested too deeply.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 MAX_ENGINES = 256
@@ -142,11 +142,16 @@ class Decision(Struct, frozen=True, omit_defaults=True, rename={"priority_class"
 
 
 class LastKnownGood(Struct, frozen=True):
-    """The file in which a target keeps its slice, mode 0600."""
+    """The file in which a target keeps its slice, mode 0600.
+
+    `applied_at` is when it was first applied (Unix time in ms): an ack that is sent again after a restart must not say
+    a later time. 0: not known.
+    """
 
     revision: Revision
     hash: Sha256
     content: dict[str, Any]
+    applied_at: EpochMillis = 0
 
 
 def encode_sse(name: str, message: StreamEvent) -> bytes:

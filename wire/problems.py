@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, UnsetType
+
+MAX_PROBLEMS = 100
+MAX_TEXT_CHARACTERS = 500
 
 
 class Problem(Struct, frozen=True, omit_defaults=True):
@@ -24,24 +28,45 @@ def pointer(parent: str, key: object) -> str:
 
 
 def type_problems(value: Any, kind: Any, path: str = "/") -> list[Problem]:
-    """Every place where `value` does not fit the msgspec type `kind`; empty if it fits.
+    """Where `value` does not fit the msgspec type `kind`, the first MAX_PROBLEMS places; empty if it fits.
 
     msgspec stops at the first error and writes `[...]` for a map's key. This goes down fields and entries by
-    itself, so that each problem names its own path.
+    itself, so that each problem names its own path. What it says is cut to MAX_TEXT_CHARACTERS, as it may quote.
     """
+    first = itertools.islice(_walk(value, kind, path), MAX_PROBLEMS)
+    return [Problem(cut(problem.path), problem.rule, cut(problem.message)) for problem in first]
+
+
+def cut(text: str) -> str:
+    """At most MAX_TEXT_CHARACTERS of it, the end of a longer one replaced by `…`."""
+    return text if len(text) <= MAX_TEXT_CHARACTERS else f"{text[: MAX_TEXT_CHARACTERS - 1]}…"
+
+
+def _walk(value: Any, kind: Any, path: str) -> Iterator[Problem]:
+    """Problems as they are found, so that whoever has enough of them ends the search."""
     message = _refusal(value, kind)
     if message is None:
-        return []
+        return
     kind = _unwrapped(value, kind)
-    found: list[Problem] = []
+    within = _within(value, kind, path)
+    first = next(within, None)
+    if first is None:
+        yield Problem(path, "type", message)
+    else:
+        yield first
+        yield from within
+
+
+def _within(value: Any, kind: Any, path: str) -> Iterator[Problem]:
     if isinstance(value, dict):
         for key, item, item_kind in _parts(value, kind):
-            found += type_problems(item, item_kind, pointer(path, key))
-        found += _key_problems(value, kind, path) + _field_problems(value, kind, path) + _tag_problems(kind, path)
+            yield from _walk(item, item_kind, pointer(path, key))
+        yield from _key_problems(value, kind, path)
+        yield from _field_problems(value, kind, path)
+        yield from _tag_problems(kind, path)
     elif isinstance(value, list) and get_origin(kind) is list:
         for index, item in enumerate(value):
-            found += type_problems(item, get_args(kind)[0], pointer(path, index))
-    return found or [Problem(path, "type", message)]
+            yield from _walk(item, get_args(kind)[0], pointer(path, index))
 
 
 def _refusal(value: Any, kind: Any) -> str | None:
@@ -88,28 +113,27 @@ def _parts(value: dict[Any, Any], kind: Any) -> Iterator[tuple[object, Any, Any]
             yield key, item, get_args(kind)[1]
 
 
-def _key_problems(value: dict[Any, Any], kind: Any, path: str) -> list[Problem]:
-    if get_origin(kind) is not dict:
-        return []
-    refusals = ((key, _refusal(key, get_args(kind)[0])) for key in value)
-    return [Problem(pointer(path, key), "key", message) for key, message in refusals if message is not None]
+def _key_problems(value: dict[Any, Any], kind: Any, path: str) -> Iterator[Problem]:
+    if get_origin(kind) is dict:
+        for key in value:
+            if (message := _refusal(key, get_args(kind)[0])) is not None:
+                yield Problem(pointer(path, key), "key", message)
 
 
-def _field_problems(value: dict[Any, Any], kind: Any, path: str) -> list[Problem]:
+def _field_problems(value: dict[Any, Any], kind: Any, path: str) -> Iterator[Problem]:
     """Missing required fields, and unknown ones where they are forbidden."""
     if not _is_struct(kind):
-        return []
+        return
     fields = msgspec.structs.fields(kind)
     config = kind.__struct_config__
-    problems = [
-        Problem(pointer(path, field.encode_name), "required", f"the field {field.encode_name!r} is missing")
-        for field in fields
-        if field.required and field.encode_name not in value
-    ]
+    for field in fields:
+        if field.required and field.encode_name not in value:
+            yield Problem(pointer(path, field.encode_name), "required", f"the field {field.encode_name!r} is missing")
     if config.forbid_unknown_fields:
         known = {field.encode_name for field in fields} | {config.tag_field}
-        problems += [Problem(pointer(path, key), "unknown", "no such field") for key in value if key not in known]
-    return problems
+        for key in value:
+            if key not in known:
+                yield Problem(pointer(path, key), "unknown", "no such field")
 
 
 def _tag_problems(kind: Any, path: str) -> list[Problem]:

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+_URL_CREDENTIALS = re.compile(r"//[^/\s]*@")
 
 
 class BadSetting(ValueError):
@@ -35,8 +37,12 @@ class Setting(Generic[T]):
         try:
             return self.parse(text)
         except ValueError as error:
-            shown = "its value" if self.secret else repr(text)
+            shown = "its value" if self.secret else repr(_URL_CREDENTIALS.sub("//…@", text))
             raise BadSetting(f"{self.name}: {shown} is not valid: {error}") from error
+
+    def read_option(self, given: str | None) -> T:
+        """The value of a command line option that stands for this row, held to the same rules; None: as `read`."""
+        return self.read() if given is None else self.read({self.name: given})
 
 
 def whole_number(minimum: int = 0, maximum: int = 2**53 - 1) -> Callable[[str], int]:
@@ -80,6 +86,12 @@ def one_of(*choices: str) -> Callable[[str], str]:
         return text
 
     return parse
+
+
+def base_url(text: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/@?#]+(/[^\s?#]*)?", text):
+        raise ValueError("give http(s)://host[:port][/path] without credentials")
+    return text
 
 
 def path(text: str) -> Path:

@@ -9,91 +9,47 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import aiohttp
 import msgspec
 
-from wire import PROTOCOL
 from wire.control_api import HEADERS, TargetUnavailable, authorization, call, failure_of
 from wire.control_api import TargetRefused as TargetRefused
 from wire.credentials import Credentials as Credentials
-from wire.credentials import credentials_of, store_credentials
+from wire.credentials import credentials_of, enrol_answer, store_credentials
+from wire.credentials import enrol as enrol
 from wire.credentials import load_credentials as load_credentials
-from wire.files import write_private
 from wire.messages import (
     MAX_PROBLEMS,
     UNREADABLE,
     Ack,
-    EnrolAnswer,
-    EnrolRequest,
     LastKnownGood,
     PatchEvent,
     PeersEvent,
     SnapshotEvent,
-    TargetKind,
     decode_sse,
 )
+from wire.pace import Pace as Pace
 from wire.problems import Problem
 from wire.slices import Unverified, keep_slice, kept_slice, next_slice, set_aside
 from wire.snapshot import Snapshot, SnapshotRefused, decode_snapshot
 from wire.sse import EventTooLarge, ServerSentEvent, SseParser
 
 log = logging.getLogger("headworks.target")
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How patient a target is. Retries wait a random time up to a doubling bound (full jitter), so that a restarted
-    control plane is not met by all its targets at once."""
-
-    retry_base_seconds: float = 0.2
-    retry_cap_seconds: float = 3.0
-    refused_cap_seconds: float = 30.0
-    connect_seconds: float = 5.0
-    # Three pings missed.
-    silence_seconds: float = 30.0
-    event_limit_bytes: int = 64 * 2**20
-
-    def delay_seconds(self, attempt: int, cap_seconds: float) -> float:
-        bound = min(cap_seconds, self.retry_base_seconds * 2 ** min(attempt, 30))
-        return random.uniform(0, bound)  # noqa: S311 - spreads load, guards nothing
-
-
-async def enrol(
-    *, control_url: str, join_token: str, kind: TargetKind, name: str, version: str, state_dir: Path
-) -> None:
-    """Trade a single-use join token for credentials and store them in `state_dir`.
-
-    Raises: TargetRefused, aiohttp.ClientError, or OSError if the credentials cannot be stored.
-    """
-    # The join token works once: find out first whether its answer can be kept.
-    probe = state_dir / "enrolling"
-    write_private(probe, b"")
-    probe.unlink()
-    request = EnrolRequest(join_token, kind, name, version, PROTOCOL)
-    url = f"{control_url.rstrip('/')}/api/v1/targets/enrol"
-    async with aiohttp.ClientSession() as session:
-        answer = _enrol_answer(await call(session, "POST", url, body=msgspec.json.encode(request)))
-    store_credentials(state_dir, credentials_of(name, answer, int(time.time() * 1000)))
-
-
-def _enrol_answer(body: bytes) -> EnrolAnswer:
-    try:
-        return msgspec.json.decode(body, type=EnrolAnswer)
-    except UNREADABLE:
-        raise TargetUnavailable("answered with something that holds no token and expiry") from None
+# Refusals of an ack that say: this is not what you were sent.
+_DISOWNED = ("wrong_hash", "unknown_revision")
+Reenrol = Callable[[Credentials], Awaitable[str | None]]
 
 
 class TargetClient:
     """Follows the config stream of one enrolled target.
 
     `on_snapshot(slice, revision)` makes a slice the running one; raising SnapshotRefused leaves the last good one
-    running and tells the control plane why. `on_peers(live_gateways)` hears of other gateways.
+    running and tells the control plane why. `on_peers(live_gateways)` hears of other gateways. `enrol_again(refused)`
+    is called when the stored token is refused: None once a new one is stored, else what a person has to do.
     """
 
     def __init__(
@@ -102,7 +58,8 @@ class TargetClient:
         control_url: str,
         state_dir: Path,
         on_snapshot: Callable[[Snapshot, int], None],
-        on_peers: Callable[[int], None] | None = None,
+        on_peers: Callable[[int], Awaitable[None]] | None = None,
+        enrol_again: Reenrol | None = None,
         clock: Callable[[], float] = time.time,
         pace: Pace | None = None,
     ) -> None:
@@ -110,13 +67,21 @@ class TargetClient:
         self._state_dir = state_dir
         self._on_snapshot = on_snapshot
         self._on_peers = on_peers
+        self._enrol_again = enrol_again
         self._clock = clock
         self._pace = pace or Pace()
         self._session: aiohttp.ClientSession | None = None
         self._credentials: Credentials | None = None
+        # What the newest stream was opened with; a token that was renewed since was not refused with it.
+        self._streamed_with: Credentials | None = None
+        # A token that is renewed must not overwrite one that was enrolled meanwhile.
+        self._token_changes = asyncio.Lock()
         # What patches build upon. After a NACK it is newer than `_applied`.
         self._received: LastKnownGood | None = None
         self._applied: LastKnownGood | None = None
+        # Refused as what nobody was sent; asked for anew once, as a control plane that is wrong would refuse it again.
+        self._disowned: tuple[int, str] | None = None
+        self._stream: aiohttp.ClientResponse | None = None
         self._ack: Ack | None = None
         self._ack_queued = asyncio.Event()
         self._attempt = 0
@@ -141,8 +106,7 @@ class TargetClient:
             kept = kept_slice(self._state_dir, self._pace.event_limit_bytes)
             if kept is None:
                 return False
-            if problems := self._apply(kept):
-                raise SnapshotRefused(problems)
+            applied = self._apply(kept)
         except (Unverified, SnapshotRefused) as error:
             self._note_slice(f"the last known good slice is not usable and was set aside: {error}")
             with contextlib.suppress(OSError):
@@ -152,7 +116,7 @@ class TargetClient:
             self._note_slice(f"the last known good slice cannot be read: {error.strerror}")
             return False
         self._received = kept
-        self._queue_ack(self._ack_of(kept))
+        self._queue_ack(self._ack_of(applied))
         log.info("running on the last known good revision %d", kept.revision)
         return True
 
@@ -192,9 +156,7 @@ class TargetClient:
                 self._note_stream("the control plane closed the stream")
             except TargetRefused as error:
                 cap_seconds = self._pace.refused_cap_seconds
-                # Someone may have enrolled this target anew, and with it replaced the file.
-                self._credentials = None
-                self._note_stream(f"refused by the control plane: {error}")
+                await self._after_refusal(error)
             except Unverified as error:
                 self._received = None
                 self._note_stream(f"asking for the whole slice: {error}")
@@ -210,18 +172,21 @@ class TargetClient:
             self._attempt += 1
 
     async def _read_stream(self) -> None:
-        have = self._received.revision if self._received else 0
+        have = f"have={self._received.revision}&hash={self._received.hash}" if self._received else "have=0"
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=self._pace.connect_seconds, sock_read=self._pace.silence_seconds
         )
-        headers = {**HEADERS, **authorization(self._token()), "Accept": "text/event-stream"}
-        url = f"{self._control_url}/api/v1/config/stream?have={have}"
+        self._streamed_with = self._enrolled()
+        headers = {**HEADERS, **authorization(self._streamed_with.token), "Accept": "text/event-stream"}
+        url = f"{self._control_url}/api/v1/config/stream?{have}"
         async with self._http().get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
             if response.status != 200:
                 raise await failure_of(response)
             if response.content_type != "text/event-stream":
                 raise TargetUnavailable(f"answered {response.content_type}, not text/event-stream")
-            self.connected = True
+            self.connected, self._stream = True, response
+            if self._stream_error is not None:
+                log.info("the config stream is back")
             self._stream_error = None
             parser = SseParser(self._pace.event_limit_bytes)
             async for chunk in response.content.iter_any():
@@ -239,39 +204,49 @@ class TargetClient:
             self._attempt = 0
             await self._adopt(received)
         elif isinstance(message, PeersEvent) and self._on_peers is not None:
-            self._on_peers(message.live_gateways)
+            await self._on_peers(message.live_gateways)
 
     async def _adopt(self, received: LastKnownGood) -> None:
-        if problems := self._apply(received):
-            self._note_slice(f"revision {received.revision} refused: {SnapshotRefused(problems)}")
-            self._queue_ack(Ack(received.revision, error=problems[:MAX_PROBLEMS]))
+        try:
+            applied = self._apply(received)
+        except SnapshotRefused as refusal:
+            self._note_slice(f"revision {received.revision} refused: {refusal}")
+            self._queue_ack(Ack(received.revision, error=refusal.problems[:MAX_PROBLEMS]))
             return
-        ack = self._ack_of(received)
         self._slice_error = None
         log.info("applied revision %d", received.revision)
         try:
-            await asyncio.to_thread(keep_slice, self._state_dir, received)
+            await asyncio.to_thread(keep_slice, self._state_dir, applied)
         except OSError as error:
             self.persist_errors += 1
             self._note_slice(f"revision {received.revision} runs but is not kept on disk: {error.strerror}")
-        self._queue_ack(ack)
+        self._queue_ack(self._ack_of(applied))
 
-    def _apply(self, kept: LastKnownGood) -> list[Problem]:
+    def _apply(self, kept: LastKnownGood) -> LastKnownGood:
+        """Make a slice the running one; the same with the time of that. Raises: SnapshotRefused."""
         try:
             self._on_snapshot(decode_snapshot(kept.content), kept.revision)
-        except SnapshotRefused as error:
-            return error.problems
+        except SnapshotRefused:
+            raise
         except Exception as error:
             # A slice must not end the process that serves; the control plane learns of it.
             log.exception("revision %d could not be applied", kept.revision)
-            return [Problem("/", "internal", f"the target failed to apply it: {type(error).__name__}")]
-        self._applied = kept
-        return []
+            problem = Problem("/", "internal", f"the target failed to apply it: {type(error).__name__}")
+            raise SnapshotRefused([problem]) from error
+        self._applied = self._timed(kept)
+        return self._applied
 
     # Acks.
 
+    def _timed(self, kept: LastKnownGood) -> LastKnownGood:
+        """With the time at which this revision was first applied here: now, where none is known."""
+        running = self._applied
+        if running is not None and (running.revision, running.hash) == (kept.revision, kept.hash):
+            return msgspec.structs.replace(kept, applied_at=running.applied_at)
+        return msgspec.structs.replace(kept, applied_at=kept.applied_at or int(self._clock() * 1000))
+
     def _ack_of(self, kept: LastKnownGood) -> Ack:
-        return Ack(kept.revision, hash=kept.hash, applied_at=int(self._clock() * 1000))
+        return Ack(kept.revision, hash=kept.hash, applied_at=kept.applied_at)
 
     def _queue_ack(self, ack: Ack) -> None:
         self._ack = ack
@@ -282,12 +257,15 @@ class TargetClient:
         while True:
             await self._ack_queued.wait()
             self._ack_queued.clear()
+            ack = self._ack
             try:
-                await self.post("/api/v1/config/ack", self._ack)
+                await self.post("/api/v1/config/ack", ack)
                 attempt = 0
             except (TargetRefused, aiohttp.ClientError, OSError) as error:
                 if isinstance(error, TargetRefused) and error.status not in (0, 401, 403):
                     log.warning("the ack was refused: %s", error)
+                    if ack is not None and error.code in _DISOWNED:
+                        self._ask_anew(ack.revision)
                     continue
                 slow = isinstance(error, TargetRefused)
                 cap = self._pace.refused_cap_seconds if slow else self._pace.retry_cap_seconds
@@ -298,6 +276,15 @@ class TargetClient:
                 attempt += 1
                 self._ack_queued.set()
 
+    def _ask_anew(self, revision: int) -> None:
+        """The control plane knows another slice by this number, or none: its database was restored from a backup."""
+        received = self._received
+        if received is None or received.revision != revision or self._disowned == (revision, received.hash):
+            return
+        self._disowned, self._received = (revision, received.hash), None
+        if self._stream is not None:
+            self._stream.close()
+
     # The token.
 
     async def _keep_token_fresh(self) -> None:
@@ -307,7 +294,8 @@ class TargetClient:
                 credentials = self._enrolled()
                 wait_seconds = credentials.rotate_at_ms / 1000 - self._clock()
                 if wait_seconds <= 0:
-                    await self._rotate(credentials)
+                    async with self._token_changes:
+                        await self._rotate()
                     attempt = 0
                     continue
                 # Short sleeps, so that a clock that is set, or a new file, is noticed.
@@ -318,13 +306,37 @@ class TargetClient:
                 attempt += 1
             await asyncio.sleep(delay)
 
-    async def _rotate(self, credentials: Credentials) -> None:
-        answer = _enrol_answer(await self.post("/api/v1/targets/rotate", {}))
-        fresh = credentials_of(credentials.name, answer, int(self._clock() * 1000))
+    async def _rotate(self) -> None:
+        old = self._enrolled()
+        answer = enrol_answer(await self.post("/api/v1/targets/rotate", {}))
+        fresh = credentials_of(old.name, answer, int(self._clock() * 1000), old.join_token_sha256)
         # Stored before its first use, which ends the old one.
         await asyncio.to_thread(store_credentials, self._state_dir, fresh)
         self._credentials = fresh
         log.info("the token was renewed")
+
+    async def _after_refusal(self, refusal: TargetRefused) -> None:
+        said = f"refused by the control plane: {refusal}"
+        async with self._token_changes:
+            refused, self._credentials = self._streamed_with, None
+            # Someone may have enrolled this target anew, and with it replaced the file: then that token is tried first.
+            if self._enrol_again and refused and refusal.of_token and self._still_stored(refused):
+                hindrance = await self._enrol_again(refused)
+                if hindrance is None:
+                    self._credentials = None
+                    self._attempt = 0
+                    # Acks that were refused wait for long.
+                    if self._ack is not None:
+                        self._ack_queued.set()
+                    return
+                said = f"{said}; {hindrance}"
+        self._note_stream(said)
+
+    def _still_stored(self, refused: Credentials) -> bool:
+        try:
+            return self._enrolled().token == refused.token
+        except (TargetRefused, OSError):
+            return False
 
     def _enrolled(self) -> Credentials:
         if self._credentials is None:

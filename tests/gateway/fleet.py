@@ -98,6 +98,7 @@ class ScriptedEngine:
         self.closed_at: list[float] = []
         self.arrived = asyncio.Event()
         self.release = asyncio.Event()
+        self.stuck = asyncio.Event()
         self.usage: dict[str, int] | None = usage(7, 2)
         self.behave: Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]] = self.answer
         self._runner: web.AppRunner | None = None
@@ -156,6 +157,26 @@ class ScriptedEngine:
         await response.write(event(delta("second")) + event({"choices": [], "usage": self.usage}) + DONE)
         return response
 
+    async def drip(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        """A token every 10 ms, without end."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        while True:
+            await response.write(event(delta("a")))
+            await asyncio.sleep(0.01)
+
+    async def flood(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        """Stream without end; `stuck` is set when nobody has taken any of it for a while."""
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        piece = event(delta("x" * 100_000))
+        while True:
+            writing = asyncio.ensure_future(response.write(piece))
+            done, _ = await asyncio.wait((writing,), timeout=0.5)
+            if not done:
+                self.stuck.set()
+            await writing
+
     async def one_token_then_cut(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -192,10 +213,10 @@ class ScriptedEngine:
 class RunningGateway:
     """A `headworks-gateway` process, the control plane it follows, and a client for it."""
 
-    def __init__(self, control: SnapshotServer, state_dir: Path, environment: dict[str, str]) -> None:
+    def __init__(self, control: SnapshotServer, state_dir: Path, environment: dict[str, str], address: str) -> None:
         self.control, self.state_dir, self._environment = control, state_dir, environment
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{address}:{self.port}"
         self.http = aiohttp.ClientSession()
         self.process: Process
 
@@ -293,11 +314,11 @@ class RunningGateway:
 
 @asynccontextmanager
 async def running_gateway(
-    folder: Path, content: dict[str, Any], environment: dict[str, str] | None = None
+    folder: Path, content: dict[str, Any], environment: dict[str, str] | None = None, address: str = "127.0.0.1"
 ) -> AsyncIterator[RunningGateway]:
     control = SnapshotServer(content)
     await control.start()
-    gateway = RunningGateway(control, folder / "state", environment or {})
+    gateway = RunningGateway(control, folder / "state", environment or {}, address)
     gateway.launch()
     try:
         await gateway.until_ready()

@@ -141,6 +141,19 @@ async def test_health_readiness_and_metrics_answer_without_a_key(gateway: Runnin
     assert await gateway.metric("headworks_gateway_kv_reserved_tokens", engine="e0") == 0
 
 
+async def test_time_to_first_token_is_told_of_streams_alone(gateway: RunningGateway):
+    await gateway.call(chat())
+    assert await gateway.metric("headworks_gateway_ttft_seconds_count") == 0
+    async with gateway.post(chat(stream=True)) as answer:
+        await answer.read()
+
+    async def counts() -> tuple[float, float]:
+        ttft, e2e = "headworks_gateway_ttft_seconds_count", "headworks_gateway_e2e_seconds_count"
+        return await gateway.metric(ttft), await gateway.metric(e2e)
+
+    await gateway.until(counts, (1, 2), "both requests to be counted")
+
+
 async def test_what_a_client_sends_never_becomes_a_label(gateway: RunningGateway):
     await gateway.call(chat(model="no/such-model"), headers={"X-Priority-Class": "batch"})
     await gateway.call(chat(), tenant=None, headers={"Authorization": "Bearer hw-nobody"})

@@ -5,11 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
 
-from tests.gateway.fleet import MODEL, RunningGateway, ScriptedEngine, changed, chat, configuration, running_gateway
+from gateway.engines import EngineState, Fleet
+from gateway.refusals import Refused
+from gateway.view import compile_view
+from policy.breaker import Breaker
+from tests.gateway.fleet import (
+    DONE,
+    MODEL,
+    RunningGateway,
+    ScriptedEngine,
+    changed,
+    chat,
+    configuration,
+    delta,
+    event,
+    running_gateway,
+)
 from tests.services import free_port
+from wire.snapshot import BreakerThresholds, decode_snapshot
 
 
 @pytest.fixture
@@ -82,6 +101,50 @@ async def test_a_stream_that_breaks_off_ends_in_an_error_event_and_is_not_retrie
     assert await pair.metric("headworks_gateway_requests_total", outcome="failed", reason="engine_error") == 1
 
 
+@pytest.mark.parametrize("ending", ["event", "unfinished event"])
+@pytest.mark.parametrize("code", [400, 500])
+async def test_an_error_within_a_stream_ends_it_in_our_words(
+    gateway: RunningGateway, engine: ScriptedEngine, code: int, ending: str
+):
+    port = urlsplit(engine.url).port
+
+    async def err(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        said = event({"error": {"message": f"worker 127.0.0.1:{port} on 127.0.0.1 died", "code": code}})
+        said = said.rstrip() if ending == "unfinished event" else said + DONE
+        return await engine.stream(request, event(delta("first")), event(delta("second")) + said)
+
+    engine.behave = err
+    async with gateway.post(chat(stream=True)) as answer:
+        text = await answer.text()
+    assert text.startswith((event(delta("first")) + event(delta("second"))).decode())
+    assert text.count('"error"') == 1
+    assert f'"code":"{"engine_rejected" if code == 400 else "engine_error"}"' in text
+    assert "127.0.0.1" not in text
+    assert str(port) not in text
+    assert "[DONE]" not in text
+    assert f"127.0.0.1:{port}" not in gateway.process.log_tail()
+
+
+def test_an_engines_words_lose_its_address_in_every_spelling():
+    state = EngineState("e0", "http://gpu-7.rack:8000/base", Breaker(BreakerThresholds()))
+    said = state.redacted("gpu-7.rack:8000 and GPU-7.rack refuse; sgpu-7.rack and gpu-7.racks are others: :8000")
+    assert said == "e0 and e0 refuse; sgpu-7.rack and gpu-7.racks are others: :8000"
+    assert EngineState("e1", "http://[::1]:80", Breaker(BreakerThresholds())).redacted("[::1]:80 or ::1") == "e1 or e1"
+
+
+def test_a_request_of_an_older_view_is_not_placed_on_another_engine_of_the_same_name():
+    before, after = (
+        compile_view(decode_snapshot(configuration(url)), number)
+        for number, url in enumerate(("http://127.0.0.1:1", "http://127.0.0.1:2"))
+    )
+    fleet = Fleet(1)
+    fleet.configure(after)
+    with pytest.raises(Refused) as refused:
+        fleet.place(before, ("main",), 10, 0, 0)
+    assert refused.value.reason == "no_engine"
+    assert fleet.place(after, ("main",), 10, 0, 0).engine.url == "http://127.0.0.1:2"
+
+
 async def test_a_request_that_is_wrong_is_not_retried(
     pair: RunningGateway, engine: ScriptedEngine, second_engine: ScriptedEngine
 ):
@@ -97,8 +160,12 @@ async def test_a_breaker_opens_probes_and_closes(gateway: RunningGateway, engine
     engine.behave = engine.failing(500)
     for _ in range(4):
         assert await gateway.refusal(chat()) == (502, "engine_error")
-    assert await gateway.refusal(chat()) == (503, "breaker_open")
-    assert len(engine.bodies) == 4
+
+    async def refusal() -> tuple[int, str]:
+        return await gateway.refusal(chat())
+
+    # At once, unless this machine took longer than the cooldown; then a probe fails first.
+    await gateway.until(refusal, (503, "breaker_open"), "an open breaker")
     engine.behave = engine.answer
 
     async def status() -> int:
@@ -131,6 +198,9 @@ async def test_clients_that_give_up_early_do_not_open_a_breaker(gateway: Running
     for _ in range(4):
         refusal = await gateway.refusal(chat(), headers={"X-Request-Timeout-Ms": "40"})
         assert refusal == (504, "deadline_exceeded")
+    _, document, _ = await gateway.call(chat(), headers={"X-Request-Timeout-Ms": "40"})
+    assert document["error"]["type"] == "timeout_error"
+    assert "X-Request-Timeout-Ms" in document["error"]["message"]
     engine.release.set()
     assert (await gateway.call(chat()))[0] == 200
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 import stat
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from gateway import measure, metrics, state
+from gateway.app import App
+from gateway.cli import Options, listen, serve
+from gateway.peers import kept_live_gateways
 from tests.gateway.fleet import (
     KEYS,
     MODEL,
@@ -22,6 +30,11 @@ from tests.gateway.fleet import (
     running_gateway,
     terminate,
 )
+from tests.services import free_port
+from wire.credentials import Credentials, store_credentials
+from wire.enrolment import Enrolment
+from wire.snapshot import decode_snapshot
+from wire.target import TargetClient
 
 
 async def test_it_restarts_and_serves_with_the_control_plane_away_and_takes_up_news_later(
@@ -140,7 +153,7 @@ async def test_a_damaged_tokenizer_is_fetched_again_and_wrong_bytes_are_never_us
 async def test_it_does_not_start_without_a_join_token_and_says_why(tmp_path: Path):
     for arguments, expected in (
         (["--join-token-file", str(tmp_path / "absent")], "join token cannot be read"),
-        (["--port", "0x"], "invalid int value"),
+        (["--port", "70000"], "HEADWORKS_GATEWAY_PORT: '70000' is not valid: give a whole number from 1 to 65535"),
     ):
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "gateway.cli", "--state-dir", str(tmp_path / "state"), *arguments,
@@ -166,11 +179,160 @@ async def test_a_wrong_join_token_is_refused_by_name(engine: ScriptedEngine, tmp
         assert "x" * 40 not in said.decode()
 
 
+async def test_it_waits_for_a_control_plane_that_is_not_there_yet(engine: ScriptedEngine, tmp_path: Path):
+    async with running_gateway(tmp_path, configuration(engine.url)) as gateway:
+        await gateway.control.stop()
+        await asyncio.to_thread(gateway.process.kill)
+        (gateway.state_dir / "target.json").unlink()
+        gateway.launch()
+
+        async def told() -> bool:
+            return "does not answer" in gateway.process.log_tail()
+
+        await gateway.until(told, True, "a first try")
+        await gateway.control.start()
+        await gateway.until_ready()
+
+
+async def test_a_state_folder_of_another_gateway_is_not_taken_over(gateway: RunningGateway):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway.cli", "--state-dir", str(gateway.state_dir), "--name", "gw-other",
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, said = await process.communicate()
+    assert process.returncode == 1
+    assert "belongs to gateway 'gw-test', not to 'gw-other'" in said.decode()
+
+
+async def test_a_follower_that_ends_takes_the_gateway_with_it(tmp_path: Path, monkeypatch, caplog):
+    """Driven in this process, since nothing from outside can end it."""
+
+    async def broken(self: TargetClient) -> None:
+        raise ValueError("a defect of the follower")
+
+    monkeypatch.setattr(TargetClient, "run", broken)
+    store_credentials(tmp_path, Credentials("gw-test", "t" * 40, 4_000_000_000_000))
+    enrolment = Enrolment("gateway", "http://127.0.0.1:9", "gw-test", "1", tmp_path, "", tmp_path / "none")
+    async with asyncio.timeout(20):
+        assert await serve(Options(enrolment, "127.0.0.1", free_port())) == 1
+    assert "a defect of the follower" in caplog.text
+
+
+async def test_a_port_that_is_taken_is_named(gateway: RunningGateway, tmp_path: Path):
+    store_credentials(tmp_path / "second", Credentials("gw-2", "t" * 40, 4_000_000_000_000))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway.cli", "--state-dir", str(tmp_path / "second"), "--name", "gw-2",
+            "--control-url", gateway.control.url, "--port", str(port), stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, said = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == 1
+    assert f"127.0.0.1:{port}" in said.decode()
+
+
+async def test_a_second_gateway_on_the_same_port_is_refused_by_name(gateway: RunningGateway, tmp_path: Path):
+    """granian's own socket would share the port, and half of the requests go to a gateway nobody asked."""
+    store_credentials(tmp_path / "second", Credentials("gw-2", "t" * 40, 4_000_000_000_000))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway.cli", "--state-dir", str(tmp_path / "second"), "--name", "gw-2",
+        "--control-url", gateway.control.url, "--port", str(gateway.port), stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        _, said = await asyncio.wait_for(process.communicate(), 20)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 1
+    assert said.decode() == (
+        f"headworks-gateway: 127.0.0.1:{gateway.port} is in use by another process; "
+        "end that one, or set HEADWORKS_GATEWAY_PORT to a free port\n"
+    )
+    assert await gateway.call_status(chat()) == 200
+
+
+@pytest.mark.parametrize(("host", "address"), [("::1", "[::1]"), ("::", "127.0.0.1"), ("localhost", "localhost")])
+async def test_it_serves_on_ipv6_and_by_name(engine: ScriptedEngine, tmp_path: Path, host: str, address: str):
+    listening = {"HEADWORKS_GATEWAY_HOST": host}
+    async with running_gateway(tmp_path, configuration(engine.url), listening, address) as gateway:
+        assert await gateway.call_status(chat()) == 200
+
+
+def test_connections_send_tokens_at_once_and_are_given_up_when_they_stall(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("HEADWORKS_GATEWAY_STALLED_CLIENT_SECONDS", "7")
+    enrolment = Enrolment("gateway", "http://127.0.0.1:9", "gw-test", "1", tmp_path, "", tmp_path / "none")
+    port = free_port()
+    with listen(Options(enrolment, "127.0.0.1", port)) as listener, socket.create_connection(("127.0.0.1", port)):
+        listener.settimeout(10)
+        connection, _ = listener.accept()
+    with connection:
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
+
+
+async def test_a_host_that_cannot_be_listened_on_is_named(tmp_path: Path):
+    store_credentials(tmp_path, Credentials("gw-2", "t" * 40, 4_000_000_000_000))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway.cli", "--state-dir", str(tmp_path), "--name", "gw-2", "--host", "192.0.2.1",
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, said = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == 1
+    assert "cannot listen on 192.0.2.1:8400: Cannot assign requested address" in said.decode()
+
+
+async def test_its_log_says_who_it_is_and_when_the_stream_is_back(gateway: RunningGateway):
+    assert "enrolled as gateway gw-test" in gateway.process.log_tail()
+    assert f"gateway gw-test serves on 127.0.0.1:{gateway.port}" in gateway.process.log_tail()
+    assert "stream is back" not in gateway.process.log_tail()
+    await gateway.control.stop()
+    await gateway.control.start()
+
+    async def told() -> bool:
+        return "the config stream is back" in gateway.process.log_tail()
+
+    await gateway.until(told, True, "the stream to be back")
+
+
+async def test_disk_and_long_pages_are_not_worked_on_in_the_event_loop(tmp_path: Path, monkeypatch):
+    """Driven in this process, where the thread can be seen."""
+    threads: dict[str, threading.Thread] = {}
+
+    def noting(module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def noted(*arguments: Any) -> Any:
+            threads[name] = threading.current_thread()
+            return original(*arguments)
+
+        monkeypatch.setattr(module, name, noted)
+
+    noting(state, "keep_live_gateways")
+    noting(metrics, "generate_latest")
+    noting(measure, "read_bounded")
+    noting(measure, "write_private")
+    data = word_tokenizer()
+
+    async def fetch(path: str) -> bytes:
+        return data
+
+    gateway = state.Gateway(tmp_path, fetch)
+    content = configuration("http://127.0.0.1:9")
+    content["models"][MODEL]["tokenizer"] = hashlib.sha256(data).hexdigest()
+    gateway.on_snapshot(decode_snapshot(content), 1)
+    await gateway.on_peers(2)
+    assert kept_live_gateways(tmp_path) == 2
+    assert b"headworks_gateway_config_revision 1.0" in await gateway.metrics.page(gateway.moment())
+    async with asyncio.timeout(20):
+        while "write_private" not in threads:  # noqa: ASYNC110 - a thread's end has no event
+            await asyncio.sleep(0.005)
+    await gateway.close()
+    assert set(threads) == {"keep_live_gateways", "generate_latest", "read_bounded", "write_private"}
+    assert threading.main_thread() not in threads.values()
+
+
 async def test_a_defect_of_its_own_is_named_and_holds_nothing(tmp_path: Path, monkeypatch):
     """Driven in this process, since no request can make one."""
-    from gateway import state
-    from gateway.app import App
-    from wire.snapshot import decode_snapshot
 
     async def fetch(path: str) -> bytes:
         raise AssertionError(path)

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
+import time
 from pathlib import Path
 
 import pytest
 
+from gateway.peers import kept_live_gateways
 from gateway.quotas import Quotas
 from gateway.refusals import Refused
 from gateway.view import compile_view
-from tests.gateway.fleet import RunningGateway, ScriptedEngine, changed, chat, configuration, usage
+from tests.gateway.fleet import (
+    KEYS,
+    MODEL,
+    RunningGateway,
+    ScriptedEngine,
+    changed,
+    chat,
+    configuration,
+    running_gateway,
+    usage,
+)
+from tests.services import free_port
 from wire.snapshot import GatewaySnapshot, Tenant
 
 
@@ -18,24 +33,33 @@ async def limit(gateway: RunningGateway, **limits: int) -> None:
     await gateway.publish(changed(gateway.control.content, tenants__alpha=limits))
 
 
+def refilled(limit_per_minute: int, since: float) -> int:
+    """The most tokens that came back since a time of the monotonic clock; a busy machine takes its time."""
+    return math.ceil((time.monotonic() - since) * limit_per_minute / 60)
+
+
 async def test_settlement_is_exact_on_real_usage(gateway: RunningGateway, engine: ScriptedEngine):
     await limit(gateway, tpm_limit=100)
+    began = time.monotonic()
     for spent, stream in ((usage(20, 5), False), (usage(9, 11), True), (usage(0, 0), False)):
         before = await gateway.remaining_tokens()
         engine.usage = spent
         async with gateway.post(chat(max_tokens=20, stream=stream)) as answer:
             await answer.read()
-        # At 100 a minute a token comes back every 600 ms.
-        assert before - spent["total_tokens"] <= await gateway.remaining_tokens() <= before - spent["total_tokens"] + 2
+        left = await gateway.remaining_tokens()
+        assert before - spent["total_tokens"] <= left <= before - spent["total_tokens"] + refilled(100, began)
+        began = time.monotonic()
 
 
 async def test_use_beyond_the_reservation_becomes_a_debt(gateway: RunningGateway, engine: ScriptedEngine):
     await limit(gateway, tpm_limit=100)
+    began = time.monotonic()
     engine.usage = usage(150, 20)
     assert (await gateway.call(chat(max_tokens=20)))[0] == 200
     status, document, headers = await gateway.call(chat(max_tokens=1))
     assert (status, document["error"]["code"]) == (429, "tpm_limit")
-    assert 45 <= int(headers["retry-after"]) <= 60
+    # 70 tokens of debt and the 8 that are asked for, at 100 a minute; 20 % at most are put on top.
+    assert 46.8 - (time.monotonic() - began) <= int(headers["retry-after"]) <= 46.8 * 1.2 + 1
     assert headers["x-ratelimit-remaining-tokens"] == "0"
 
 
@@ -57,12 +81,24 @@ async def test_requests_that_race_never_pass_more_than_the_limit(
     engine.usage = usage(7, 13)
     await limit(gateway, tpm_limit=100)
     prompt = 7
+    began = time.monotonic()
     answers = await asyncio.gather(
         *(gateway.call_status(chat(max_tokens=20 - prompt, stream=stream)) for _ in range(40))
     )
-    assert answers.count(200) == 5, "20 tokens each"
+    assert 5 <= answers.count(200) <= 5 + refilled(100, began) // 20, "20 tokens each"
     assert set(answers) == {200, 429}
-    assert len(engine.bodies) == 5
+    assert len(engine.bodies) == answers.count(200)
+
+
+async def test_a_request_that_reached_no_engine_is_not_counted_as_one(gateway: RunningGateway, engine: ScriptedEngine):
+    down = {"e0": {**gateway.control.content["engines"]["e0"], "url": f"http://127.0.0.1:{free_port()}"}}
+    content = changed(gateway.control.content, tenants__alpha={"rpm_limit": 1})
+    await gateway.publish(changed(content, engines=down))
+    for _ in range(3):
+        assert await gateway.refusal(chat()) == (503, "engine_unreachable")
+    await gateway.publish(content)
+    assert (await gateway.call(chat()))[0] == 200
+    assert await gateway.refusal(chat()) == (429, "rpm_limit")
 
 
 async def test_one_tenants_limit_does_not_touch_another(gateway: RunningGateway):
@@ -101,7 +137,11 @@ async def test_with_two_gateways_alive_each_takes_half(gateway: RunningGateway):
     async def remaining() -> int:
         return await gateway.remaining_tokens()
 
+    async def kept() -> int:
+        return kept_live_gateways(gateway.state_dir)
+
     await gateway.until(remaining, 50, "the share of one of two gateways")
+    await gateway.until(kept, 2, "the number of gateways on disk")
     await gateway.control.stop()
     await asyncio.to_thread(gateway.process.kill)
     gateway.launch()
@@ -134,6 +174,27 @@ async def test_a_slice_it_cannot_run_is_refused_and_the_last_good_one_stays(gate
     assert headers["x-headworks-revision"] == "1"
 
 
+async def test_a_tenant_that_is_removed_while_its_request_is_read_is_refused_by_name(gateway: RunningGateway):
+    reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
+    body = json.dumps({"model": MODEL, "prompt": "hello"})
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {KEYS['alpha']}\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body[0]}".encode())
+
+    async def in_flight() -> float:
+        return await gateway.metric("headworks_gateway_requests_in_flight")
+
+    await gateway.until(in_flight, 1, "the request to begin")
+    content = changed(gateway.control.content)
+    content["tenants"].pop("alpha")
+    content["keys"] = {sha: key for sha, key in content["keys"].items() if key["tenant"] != "alpha"}
+    await gateway.publish(content)
+    writer.write(body[1:].encode())
+    answer = await asyncio.wait_for(reader.readuntil(b"}}"), 10)
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert b'"code":"unknown_key"' in answer
+
+
 def test_a_refused_reservation_takes_nothing_of_any_limit():
     tenant = Tenant(tpm_limit=10, rpm_limit=2, max_parallel_requests=1)
     quotas = Quotas(now_ms=lambda: 0, lease_ms=60_000)
@@ -146,6 +207,52 @@ def test_a_refused_reservation_takes_nothing_of_any_limit():
     headers = dict(quotas.headers("t"))
     assert headers[b"x-ratelimit-remaining-requests"] == b"2"
     assert headers[b"x-ratelimit-remaining-tokens"] == b"0"
+
+
+def quotas_of(tenant: Tenant) -> Quotas:
+    quotas = Quotas(now_ms=lambda: 0, lease_ms=60_000)
+    quotas.configure(compile_view(GatewaySnapshot(schema=1, tenants={"t": tenant}), 1), 1)
+    return quotas
+
+
+def refused(quotas: Quotas, tokens: int, sequences: int) -> Refused:
+    with pytest.raises(Refused) as refusal:
+        quotas.take("t", tokens, sequences)
+    return refusal.value
+
+
+@pytest.mark.parametrize(("tokens", "sequences", "param"), [(101, 1, "max_tokens"), (1, 4, "n")])
+def test_what_can_never_fit_is_named_before_a_wait(tokens: int, sequences: int, param: str):
+    quotas = quotas_of(Tenant(tpm_limit=100, rpm_limit=2, max_parallel_requests=3))
+    quotas.take("t", 10, 2)
+    quotas.take("t", 10, 1)
+    assert refused(quotas, 1, 1).reason == "max_parallel_requests"
+    assert (refused(quotas, tokens, sequences).reason, refused(quotas, tokens, sequences).param) == (
+        "never_fits",
+        param,
+    )
+    headers = dict(quotas.headers("t"))
+    assert (headers[b"x-ratelimit-remaining-requests"], headers[b"x-ratelimit-remaining-tokens"]) == (b"0", b"80")
+
+
+def test_a_request_limit_of_zero_is_named_before_a_wait_for_tokens():
+    quotas = quotas_of(Tenant(tpm_limit=100))
+    quotas.take("t", 100, 1)
+    assert refused(quotas, 1, 1).reason == "tpm_limit"
+    tenant = Tenant(tpm_limit=100, rpm_limit=0)
+    quotas.configure(compile_view(GatewaySnapshot(schema=1, tenants={"t": tenant}), 2), 1)
+    refusal = refused(quotas, 1, 1)
+    assert (refusal.reason, refusal.message) == ("never_fits", "1 request is asked for; the limit is 0 a minute")
+
+
+def test_one_is_and_two_are_asked_for():
+    quotas = quotas_of(Tenant(tpm_limit=10, rpm_limit=1, max_parallel_requests=2))
+    assert refused(quotas, 1, 3).message == "3 sequences are asked for and at most 2 may run at once"
+    assert "11 tokens are asked for (largest output included)" in refused(quotas, 11, 1).message
+    lease = quotas.take("t", 5, 2)
+    assert refused(quotas, 1, 1).message == "1 sequence is asked for and 2 of 2 parallel sequences are running"
+    lease.settle(10, reached_engine=True)
+    assert refused(quotas, 1, 1).message.startswith("1 request is asked for and 0 of 1 requests a minute are left")
 
 
 def test_a_lease_is_settled_once():
@@ -164,8 +271,6 @@ def test_a_lease_is_settled_once():
 async def test_the_engines_usage_is_believed_over_the_measure(engine: ScriptedEngine, tmp_path: Path):
     """A zero is a zero: an engine that says it used nothing leaves the bucket full."""
     content = changed(configuration(engine.url), tenants__alpha={"tpm_limit": 1000})
-    from tests.gateway.fleet import running_gateway
-
     async with running_gateway(tmp_path, content) as gateway:
         engine.usage = usage(0, 0)
         for stream in (True, False):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import socket
+import math
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.quotas import duration, retry_after
-from gateway.refusals import REASONS, docs_table
+from gateway.refusals import REASONS
 from tests.gateway.fleet import (
     KEYS,
     MODEL,
@@ -28,106 +29,21 @@ from tests.services import free_port
 COMPLETIONS = "/v1/completions"
 
 
-@pytest.mark.parametrize(
-    ("authorization", "expected"),
-    [
-        (None, (401, "missing_key")),
-        ("Basic abc", (401, "missing_key")),
-        ("Bearer ", (401, "missing_key")),
-        ("Bearer hw-nobody", (401, "unknown_key")),
-        (f"Bearer {KEYS['blocked']}", (401, "key_blocked")),
-        (f"Bearer {KEYS['stale']}", (401, "key_expired")),
-        (f"Bearer {KEYS['parked']}", (403, "tenant_blocked")),
-    ],
-)
-async def test_it_refuses_a_key_that_is_not_good(gateway: RunningGateway, authorization, expected):
-    headers = {"Authorization": authorization} if authorization else {}
-    assert await gateway.refusal(chat(), tenant=None, headers=headers) == expected
-
-
-@pytest.mark.parametrize(
-    ("body", "expected", "param"),
-    [
-        (b"", "bad_json", None),
-        (b"{", "bad_json", None),
-        (b"[]", "bad_json", None),
-        (b'{"model": "\xff"}', "bad_json", None),
-        (b'{"model": "m", "messages": [], "user": "\xff"}', "bad_json", None),
-        (b"[" * 200_000, "bad_json", None),
-        (b'{"model": "m", "messages": ' + b"[" * 200_000, "bad_json", None),
-        ({"messages": [{"role": "user", "content": "x"}]}, "bad_field", "model"),
-        ({"model": 7, "messages": [{"role": "user", "content": "x"}]}, "bad_field", "model"),
-        ({"model": MODEL}, "bad_field", "messages"),
-        (chat(messages=[]), "bad_field", "messages"),
-        (chat(messages=[{"content": "x"}]), "bad_field", "messages[0]"),
-        (chat(messages=[{"role": "user", "content": 5}]), "bad_field", "messages[0].content"),
-        (chat(max_tokens=0), "bad_field", "max_tokens"),
-        (chat(max_tokens=-1), "bad_field", "max_tokens"),
-        (chat(max_tokens="9"), "bad_field", "max_tokens"),
-        (chat(max_tokens=1.5), "bad_field", "max_tokens"),
-        (chat(max_tokens=10**30), "bad_field", "max_tokens"),
-        (chat(max_completion_tokens=-1), "bad_field", "max_completion_tokens"),
-        (chat(n=0), "bad_field", "n"),
-        (chat(n=10**9), "bad_field", "n"),
-        (chat(stream="yes"), "bad_field", "stream"),
-        (chat(stream_options=[]), "bad_field", "stream_options"),
-        (chat(max_tokens=5, max_completion_tokens=6), "conflicting_max_tokens", "max_completion_tokens"),
-    ],
-)
-async def test_it_refuses_a_bad_body_by_name(gateway: RunningGateway, engine: ScriptedEngine, body, expected, param):
-    status, document, _ = await gateway.call(body)
-    assert (status, document["error"]["code"], document["error"]["param"]) == (400, expected, param)
-    assert (await gateway.call(chat()))[0] == 200, "the gateway lives on"
-    assert len(engine.bodies) == 1
-
-
-@pytest.mark.parametrize("prompt", [[], {}, None, 5, [-1], [1, "a"], [[]], [["a"]], [True]])
-async def test_it_refuses_a_prompt_that_is_none(gateway: RunningGateway, prompt):
-    assert await gateway.refusal({"model": MODEL, "prompt": prompt}, path=COMPLETIONS) == (400, "bad_field")
-
-
-async def test_numbers_outside_json_are_refused(gateway: RunningGateway):
-    for number in (b"NaN", b"Infinity", b"1e999", b"01"):
-        body = b'{"model": "%s", "prompt": "x", "max_tokens": %s}' % (MODEL.encode(), number)
-        assert (await gateway.refusal(body, path=COMPLETIONS))[0] == 400
-
-
-async def test_paths_and_methods_that_are_not_served(gateway: RunningGateway):
-    assert await gateway.refusal(chat(), path="/v1/nothing") == (404, "unknown_path")
-    assert await gateway.refusal(chat(), path="/v1/models") == (405, "method_not_allowed")
-    async with gateway.http.get(f"{gateway.url}/v1/completions") as answer:
-        assert (answer.status, (await answer.json())["error"]["code"]) == (405, "method_not_allowed")
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"X-Request-Id": "a" * 129},
-        {"X-Request-Id": "with space"},
-        {"X-Priority-Class": "no-such-class"},
-        {"X-Request-Timeout-Ms": "-5"},
-        {"X-Request-Timeout-Ms": "0"},
-        {"X-Request-Timeout-Ms": "soon"},
-        {"X-Request-Timeout-Ms": "9" * 40},
-    ],
-)
-async def test_it_refuses_a_header_without_a_usable_value(gateway: RunningGateway, headers):
-    assert await gateway.refusal(chat(), headers=headers) == (400, "bad_header")
-
-
 async def test_a_body_over_the_bound_is_refused_declared_or_not(engine: ScriptedEngine, tmp_path: Path):
     bounds = {
         "HEADWORKS_GATEWAY_MAX_BODY_BYTES": "2048",
         "HEADWORKS_GATEWAY_MAX_HEADER_BYTES": "2048",
-        "HEADWORKS_GATEWAY_BODY_TIMEOUT_SECONDS": "0.3",
+        "HEADWORKS_GATEWAY_BODY_TIMEOUT_SECONDS": "2",
     }
     async with running_gateway(tmp_path, configuration(engine.url), bounds) as gateway:
         large = chat("x" * 3000)
         assert await gateway.refusal(large) == (400, "body_too_large")
 
         async def chunks():
-            for _ in range(30):
+            for _ in range(21):
                 yield b"x" * 100
+            # What is under way when a server closes makes the kernel reset the connection, answer and all.
+            await asyncio.Event().wait()
 
         async with gateway.http.post(
             f"{gateway.url}/v1/completions", data=chunks(), headers={"Authorization": f"Bearer {KEYS['alpha']}"}
@@ -342,11 +258,10 @@ async def test_without_a_configuration_it_is_alive_and_not_ready(engine: Scripte
             assert answer.status == 200
 
 
-def test_every_reason_is_documented_and_tested():
+def test_every_reason_is_tested():
     everything = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     untested = [name for name in REASONS if f'"{name}"' not in everything]
     assert untested == []
-    assert all(f"`{name}`" in docs_table() for name in REASONS)
 
 
 def test_durations_are_written_as_openai_writes_them():
@@ -354,16 +269,36 @@ def test_durations_are_written_as_openai_writes_them():
     assert written == ["0ms", "850ms", "1s", "2s", "59s", "6m0s", "1h5m5s"]
 
 
-def test_retry_after_is_moved_up_by_at_most_a_fifth():
-    assert {retry_after(0), retry_after(0.2), retry_after(1)} == {1}
-    answers = {retry_after(100) for _ in range(500)}
-    assert min(answers) >= 100
-    assert max(answers) <= 120
-    assert len(answers) > 5
+@given(st.floats(0, 100_000))
+def test_retry_after_is_never_too_early_and_at_most_a_fifth_late_but_for_whole_seconds(wait: float):
+    answer = retry_after(wait)
+    assert answer >= max(1, wait)
+    assert answer <= max(1, math.ceil(wait), 1.2 * wait)
 
 
-async def test_garbage_that_is_no_http_leaves_the_gateway_alive(gateway: RunningGateway):
-    for garbage in (os.urandom(4096), b"GET\r\n\r\n", b"POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n"):
-        with socket.create_connection(("127.0.0.1", gateway.port), timeout=5) as connection:
-            connection.sendall(garbage)
-    assert (await gateway.call(chat()))[0] == 200
+def test_retry_after_spreads_clients():
+    assert len({retry_after(100) for _ in range(500)}) > 5
+    assert {retry_after(wait) for wait in (0, 0.2, 1) for _ in range(100)} == {1}
+
+
+async def test_the_metrics_page_asks_for_its_token_where_one_is_set(engine: ScriptedEngine, tmp_path: Path):
+    secret = {"HEADWORKS_GATEWAY_METRICS_TOKEN": "scraper-token"}
+    async with running_gateway(tmp_path, configuration(engine.url), secret) as gateway:
+        await gateway.control.stop()
+
+        async def ask(path: str, authorization: str = "") -> tuple[int, str]:
+            headers = {"Authorization": authorization} if authorization else {}
+            async with gateway.http.get(f"{gateway.url}{path}", headers=headers) as answer:
+                return answer.status, await answer.text()
+
+        for wrong in ("", "Bearer scraper-toke", "Basic scraper-token", f"Bearer {KEYS['alpha']}"):
+            status, page = await ask("/metrics", wrong)
+            assert (status, json.loads(page)["error"]["code"]) == (401, "metrics_token")
+        status, page = await ask("/metrics", "Bearer scraper-token")
+        assert (status, "headworks_gateway_config_revision 1.0" in page) == (200, True)
+
+        async def told() -> bool:
+            return "configuration: " in (await ask("/readyz", "Bearer scraper-token"))[1]
+
+        await gateway.until(told, True, "what is wrong with the configuration stream")
+        assert await ask("/readyz") == (200, "ready\n"), "an address is not for everyone"

@@ -49,10 +49,18 @@ def test_usage_in_an_event_with_choices_is_read_and_shown():
     assert reader.usage == Usage(1, 0)
 
 
-def test_an_error_event_is_noticed():
+def test_an_error_event_is_noticed_and_neither_it_nor_what_follows_is_passed_on():
     reader = StreamReader(hide_usage=True)
-    reader.feed(b'data: {"choices": []}\n\ndata: {"error": {"message": "gone", "code": 500}}\n\n')
-    assert reader.failure == ("gone", 500)
+    good, bad = content_event("a") + b"\n\n", b'data: {"error": {"message": "gone", "code": 500}}\n\n'
+    assert reader.feed(good + bad + good + DONE + b"\n\n") == good
+    assert (reader.failure, reader.generated_events, reader.done) == (("gone", 500), 1, False)
+
+
+def test_an_error_is_no_less_one_for_carrying_usage_or_no_end():
+    reader = StreamReader(hide_usage=False)
+    bad = b'data: {"error": {"message": "gone"}, "choices": [], "usage": {"prompt_tokens": 1}}'
+    assert reader.feed(bad) + reader.finish() == b""
+    assert reader.failure == ("gone", None)
 
 
 def test_an_event_without_end_is_passed_on_and_memory_stays_bounded():

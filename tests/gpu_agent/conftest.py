@@ -1,16 +1,12 @@
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
 
+from simulator.gpu.build import build
+from simulator.gpu.state import StateFile, healthy_machine
 from tests.gpu_agent.fake_engine import fake_engine
-from tests.services import in_ci
+from tests.services import service_binary
 from tests.wire.fake_control import fake_control
-
-FAKE_NVML_SOURCE = Path(__file__).parent / "data" / "fake_nvml.c"
 
 
 @pytest.fixture
@@ -26,12 +22,16 @@ async def engine():
 
 
 @pytest.fixture(scope="session")
-def fake_nvml_dir(tmp_path_factory):
-    """A folder with a libnvidia-ml.so.1 of three GPUs, for LD_LIBRARY_PATH."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        (pytest.fail if in_ci() else pytest.skip)("needs cc: apt-get install gcc")
-    folder = tmp_path_factory.mktemp("nvml")
-    library = folder / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", "-o", library, FAKE_NVML_SOURCE], check=True)
-    return folder
+def fake_nvml(tmp_path_factory):
+    """The simulated libnvidia-ml.so.1."""
+    service_binary("cc")
+    return build(tmp_path_factory.mktemp("fake-nvml"))
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    """A healthy machine of three GPUs, which the simulated library of this test's processes shows."""
+    file = StateFile(tmp_path / "gpus.json")
+    file.create(healthy_machine(3))
+    monkeypatch.setenv("HEADWORKS_FAKE_NVML_STATE", str(file.path))
+    return file

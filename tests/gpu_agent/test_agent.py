@@ -2,32 +2,44 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpu_agent.agent import Agent, Options
+from gpu_agent.agent import Agent, Options, _log_event
+from gpu_agent.nvml.collector import CollectorOptions
+from gpu_agent.nvml.reader import NvmlOptions
+from gpu_agent.nvml.xids import XID_RULES
+from simulator.gpu import fault
+from tests.gpu_agent.processes import children, exists
 from tests.wire.examples import gateway_content, node_content
 from tests.wire.fake_control import DEADLINE_SECONDS, TOKEN, FakeControl, patch_event, snapshot_event
 from wire.credentials import Credentials, store_credentials
-from wire.messages import MAX_ENGINES
+from wire.messages import MAX_ENGINES, Event
 
 REPORT = "/api/v1/nodes/report"
 
 
 @pytest.fixture
-def state_dir(tmp_path, monkeypatch):
-    # An unreadable library of that name in front: these tests' node has no GPUs, whatever machine they run on.
-    (tmp_path / "libnvidia-ml.so.1").write_bytes(b"")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+def state_dir(tmp_path):
     store_credentials(tmp_path, Credentials("node-1", TOKEN, 4_000_000_000_000, 3_900_000_000_000))
     return tmp_path
 
 
-def options(control: FakeControl, state_dir: Path, **changed: float) -> Options:
+def options(control: FakeControl, state_dir: Path, gpu_source: str = "none", **changed: float) -> Options:
     intervals: dict[str, Any] = {"report_interval_seconds": 3600, "probe_interval_seconds": 0.02, **changed}
+    nvml = NvmlOptions(
+        source=gpu_source,
+        library="",
+        interval_seconds=0.2,
+        slow_interval_seconds=0.2,
+        answer_seconds=0.1,
+        open_seconds=20,
+        retry_seconds=0.5,
+    )
     return Options(
         control_url=control.url,
         name="node-1",
@@ -35,8 +47,14 @@ def options(control: FakeControl, state_dir: Path, **changed: float) -> Options:
         version="0.1.0",
         page_timeout_seconds=5,
         page_limit_bytes=2**20,
-        inventory_interval_seconds=3600,
-        inventory_timeout_seconds=30,
+        gpus=CollectorOptions(
+            node="node-1",
+            state_dir=state_dir,
+            nvml=nvml,
+            kmsg_path=state_dir / "no-kmsg",
+            kmsg_scan_seconds=3600,
+            rules=XID_RULES,
+        ),
         **intervals,
     )
 
@@ -61,7 +79,7 @@ async def reported(control: FakeControl, **wanted: Any) -> Any:
                 return report
 
 
-async def test_the_first_report_says_honestly_that_nvml_is_absent(control, state_dir):
+async def test_a_node_that_reads_no_gpus_reports_none(control, state_dir):
     async with running(options(control, state_dir)):
         assert await control.posted(REPORT) == {"version": "0.1.0"}
 
@@ -114,12 +132,51 @@ async def test_reports_resume_when_the_control_plane_is_back(control, state_dir,
     assert TOKEN not in caplog.text
 
 
-async def test_gpus_are_in_the_first_report(control, state_dir, fake_nvml_dir, monkeypatch):
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(fake_nvml_dir))
-    async with running(options(control, state_dir)):
-        report = await control.posted(REPORT)
-    assert (report["gpu_source"], report["driver_version"]) == ("nvml", "580.95.05")
-    assert [gpu["uuid"] for gpu in report["gpus"]] == ["GPU-0", "GPU-1"]
+async def test_nvml_that_fails_leaves_the_gpus_in_the_reports_and_is_logged(control, state_dir, state, caplog):
+    async with running(options(control, state_dir, f"simulated:{state.path}", report_interval_seconds=0.02)):
+        good = await control.posted(REPORT)
+        assert len(good["gpus"]) == 3
+        with state.change() as machine:
+            machine.init_result = 18
+            for index in range(3):
+                fault.hang(machine, index)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while "version mismatch" not in caplog.text:  # noqa: ASYNC110 - a log line has no event
+                await asyncio.sleep(0.005)
+        while not control.posts[REPORT].empty():
+            assert await control.posted(REPORT) == good
+        assert await control.posted(REPORT) == good
+    failures = [message for message in caplog.messages if "NVML is unresponsive" in message]
+    assert failures == ["event nvml_failed on nvml: NVML is unresponsive: no GPU answers"]
+
+
+async def test_gpus_that_appear_later_are_reported_at_once(control, state_dir, state):
+    with state.change() as machine:
+        machine.init_result = 9
+    source = f"simulated:{state.path}"
+    async with running(options(control, state_dir, source, probe_interval_seconds=3600)):
+        assert await control.posted(REPORT) == {"version": "0.1.0"}
+        with state.change() as machine:
+            machine.init_result = 0
+        report = await reported(control, gpu_source="simulated")
+        while len(report.get("gpus", [])) < 3:
+            report = await control.posted(REPORT)
+
+
+async def test_an_agent_that_ends_lets_go_of_nvml(control, state_dir, state):
+    before = set(children(os.getpid()))
+    async with running(options(control, state_dir, f"simulated:{state.path}")):
+        await control.posted(REPORT)
+        (child,) = set(children(os.getpid())) - before
+    assert not exists(child)
+
+
+def test_an_event_is_one_line_whatever_its_text_holds(caplog):
+    caplog.set_level(logging.INFO)
+    _log_event(Event("event-00001", 1, "node-1", "gpu_recovered", "GPU-1", "info", "GPU 1 (odd\nname) answers again"))
+    assert caplog.record_tuples == [
+        ("headworks.agent", logging.INFO, "event gpu_recovered on GPU-1: GPU 1 (odd name) answers again")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,29 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from msgspec import UNSET
 
 from gpu_agent.engines import look_at
 from gpu_agent.pages import EnginePages
 from tests.services import free_port
+from tests.wire.fake_control import DEADLINE_SECONDS
 from wire.messages import EngineReport
 from wire.snapshot import NodeEngine
 
 
 @pytest.fixture
 async def pages():
-    pages = EnginePages(timeout_seconds=0.5, limit_bytes=100_000)
+    pages = EnginePages(timeout_seconds=20, limit_bytes=100_000)
+    yield pages
+    await pages.close()
+
+
+@pytest.fixture
+async def hasty_pages():
+    """Patient enough for an engine that answers, on a busy machine too."""
+    pages = EnginePages(timeout_seconds=2, limit_bytes=100_000)
     yield pages
     await pages.close()
 
@@ -45,9 +56,9 @@ async def test_an_engine_that_fails_its_health_check_is_down(engine, pages, stat
     assert seen == EngineReport("e1", "down", error=f"/health: answered {status}")
 
 
-async def test_an_engine_that_hangs_is_down(engine, pages):
+async def test_an_engine_that_hangs_is_down(engine, hasty_pages):
     engine.hung.add("/health")
-    seen = await look_at(pages, "e1", vllm(engine.url))
+    seen = await look_at(hasty_pages, "e1", vllm(engine.url))
     assert seen == EngineReport("e1", "down", error="/health: no answer in time")
 
 
@@ -60,11 +71,22 @@ async def test_what_cannot_be_read_is_left_out_and_said(engine, pages):
     assert "/metrics: answered more than 100000 bytes" in str(seen.error)
 
 
-async def test_a_hung_metrics_page_does_not_hide_that_the_engine_is_up(engine, pages):
+async def test_a_hung_metrics_page_does_not_hide_that_the_engine_is_up(engine, hasty_pages):
     engine.hung.add("/metrics")
-    seen = await look_at(pages, "e1", vllm(engine.url))
+    seen = await look_at(hasty_pages, "e1", vllm(engine.url))
     assert (seen.state, seen.version) == ("up", "0.32.0")
     assert seen.error == "/metrics: no answer in time"
+
+
+async def test_pages_that_hang_share_one_deadline_and_hold_back_none_that_answers(engine, hasty_pages):
+    engine.hung |= {"/version", "/metrics"}
+    look = asyncio.create_task(look_at(hasty_pages, "e1", vllm(engine.url)))
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while len(engine.requests) < 3:  # noqa: ASYNC110 - a request has no event
+            await asyncio.sleep(0.005)
+    assert not look.done(), "the last page is asked for while the one before still hangs"
+    seen = await look
+    assert (seen.state, seen.error) == ("up", "/version: no answer in time; /metrics: no answer in time")
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,8 @@ def test_lowering_bites_at_once_and_makes_no_debt_of_what_was_allowed():
     tpm.reserve("a", 500_000, 0)
     tpm.settle("a", 500_000, 0)
     tpm.set_limit(100, 0)
-    assert (tpm.available(0), tpm.debt(0)) == (0, 0)
+    assert tpm.available(0) == 0
+    assert isinstance(tpm.reserve("nothing", 0, 0), Granted), "no debt"
     assert isinstance(tpm.reserve("b", 100, MS_PER_MINUTE), Granted)
 
 
@@ -66,11 +67,51 @@ def test_raising_pays_a_debt_and_lowering_does_not_deepen_it():
     tpm = bucket(100)
     tpm.reserve("a", 100, 0)
     tpm.settle("a", 130, 0)
-    assert tpm.debt(0) == 30
+    assert tpm.reserve("b", 0, 0) == Wait(18_000), "30 tokens at 100 a minute"
     tpm.set_limit(10, 0)
-    assert tpm.debt(0) == 30
-    tpm.set_limit(120, 0)
-    assert tpm.available(0) == 80
+    assert tpm.reserve("b", 0, 0) == Wait(180_000), "30 tokens at 10 a minute"
+    tpm.set_limit(150, 0)
+    assert tpm.available(0) == 20, "150 less the 130 that were used"
+
+
+def test_lowering_and_raising_again_gives_nothing():
+    tpm = bucket(1000)
+    tpm.reserve("a", 1000, 0)
+    tpm.settle("a", 1000, 0)
+    for _ in range(5):
+        tpm.set_limit(500, 0)
+        tpm.set_limit(1000, 0)
+    assert tpm.available(0) == 0
+
+
+def test_what_lowering_forgave_is_forgotten_after_a_minute():
+    tpm = bucket(1_000_000)
+    tpm.reserve("a", 1_000_000, 0)
+    tpm.settle("a", 1_000_000, 0)
+    tpm.set_limit(100, 0)
+    tpm.set_limit(1_000_000, MS_PER_MINUTE)
+    assert tpm.available(MS_PER_MINUTE) == 1_000_000
+
+
+def test_a_reservation_that_comes_back_after_lowering_makes_good_for_what_was_forgiven():
+    tpm = bucket(1000)
+    tpm.reserve("a", 1000, 0)
+    tpm.set_limit(500, 0)
+    tpm.settle("a", 0, 0)
+    assert tpm.available(0) == 500
+    tpm.set_limit(1000, 0)
+    assert tpm.available(0) == 1000
+
+
+@given(st.integers(0, 5_000), st.integers(0, 8_000), st.lists(st.integers(0, 5_000), max_size=8))
+def test_limits_that_change_and_come_back_at_one_instant_give_no_room(limit: int, used: int, limits: list[int]):
+    tpm = bucket(limit)
+    tpm.reserve("a", limit, 0)
+    tpm.settle("a", used, 0)
+    before = tpm.available(0)
+    for each in (*limits, limit):
+        tpm.set_limit(each, 0)
+    assert tpm.available(0) <= before
 
 
 def test_a_lease_that_nobody_settles_comes_back_and_a_late_settlement_counts_nothing():
@@ -117,10 +158,9 @@ class AnyHistory(RuleBasedStateMachine):
         self.limits = [limit]
         self.live: dict[str, Granted] = {}
         self.ids = 0
-        # Net tokens given out so far, and the same at each moment, with the debt then.
+        # Net tokens given out so far, and the same at each moment, with the largest limit that held since.
         self.given = 0
-        self.history: list[tuple[int, int, int]] = [(0, 0, 0)]
-        self.changes: list[int] = []
+        self.history: list[tuple[int, int, int]] = [(0, 0, limit)]
 
     def expire(self) -> None:
         for request_id, held in list(self.live.items()):
@@ -138,6 +178,8 @@ class AnyHistory(RuleBasedStateMachine):
             assert answer.amount == amount
             self.live[str(self.ids)] = answer
             self.given += amount
+            if amount:
+                self.no_window_gave_more_than_the_capacity_and_its_refill()
         else:
             assert amount > before or before == 0
             assert self.bucket.available(self.now_ms) == before
@@ -167,25 +209,21 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(limit=st.integers(0, 5_000))
     def change_limit(self, limit: int) -> None:
-        debt = self.bucket.debt(self.now_ms)
         self.bucket.set_limit(limit, self.now_ms)
-        assert self.bucket.debt(self.now_ms) <= debt
         self.limits.append(limit)
-        # What came before is held under other limits; the law of windows is for one limit.
-        self.given = 0
-        self.history = []
+        self.history = [(ms, given, max(largest, limit)) for ms, given, largest in self.history]
 
     @invariant()
+    def it_holds_no_more_than_its_limit(self) -> None:
+        if hasattr(self, "bucket"):
+            assert self.bucket.available(self.now_ms) <= self.limits[-1]
+            self.history.append((self.now_ms, self.given, self.limits[-1]))
+
     def no_window_gave_more_than_the_capacity_and_its_refill(self) -> None:
-        if not hasattr(self, "bucket"):
-            return
-        limit = self.limits[-1]
-        assert self.bucket.available(self.now_ms) <= limit
-        debt = self.bucket.debt(self.now_ms)
-        for then_ms, given_then, _ in self.history:
-            refill = limit * (self.now_ms - then_ms) / MS_PER_MINUTE
-            assert self.given - given_then <= limit + refill + debt
-        self.history.append((self.now_ms, self.given, debt))
+        """Whatever the limits did meanwhile. Asked when something was given: then there is no debt."""
+        for then_ms, given_then, largest in self.history:
+            refill = largest * (self.now_ms - then_ms) / MS_PER_MINUTE
+            assert self.given - given_then <= largest + refill
 
 
 TestAnyHistory = AnyHistory.TestCase

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from policy.routing import RequestFacts, in_order, match_route, pool_by_weight
+from policy.routing import RequestFacts, choose_route, holds, in_order, match_route, pool_by_weight, why_not
 from wire.snapshot import Fallback, Match, Route
 
 FACTS = RequestFacts(model="m", tenant="t", priority_class="c", prompt_tokens=1024, max_tokens=512)
@@ -116,12 +116,16 @@ def test_the_first_rule_in_order_that_holds_wins_whatever_the_maps_order(
     dice.shuffle(shuffled)
     result = match_route(dict(shuffled), facts, 0)
     assert result == match_route(routes, facts, 0)
-    holds = [
+    assert choose_route(in_order(routes), facts, 0) == result._replace(tried=())
+    assert all(holds(route.match, facts) == (why_not(route.match, facts) == "") for route in routes.values())
+    holding = [
         name
         for name, route in in_order(routes).items()
         if (route.match.models is UNSET or "m" in route.match.models)
         and (route.match.min_prompt_tokens is UNSET or prompt_tokens >= route.match.min_prompt_tokens)
         and (route.match.max_prompt_tokens is UNSET or prompt_tokens < route.match.max_prompt_tokens)
     ]
-    assert result.rule == (holds[0] if holds else "")
-    assert [why == "" for _, why in result.tried] == [False] * (len(result.tried) - bool(holds)) + [True] * bool(holds)
+    assert result.rule == (holding[0] if holding else "")
+    assert [why == "" for _, why in result.tried] == [False] * (len(result.tried) - bool(holding)) + [True] * bool(
+        holding
+    )

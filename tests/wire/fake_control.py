@@ -33,6 +33,7 @@ class Stream:
     """One open config stream. What the test writes is sent as it is."""
 
     have: int
+    hash: str
     authorization: str
     _chunks: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
 
@@ -89,7 +90,7 @@ class FakeControl:
         return web.json_response({"taken": True})
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        stream = Stream(int(request.query["have"]), request.headers["Authorization"])
+        stream = Stream(int(request.query["have"]), request.query.get("hash", ""), request.headers["Authorization"])
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         self.streams.put_nowait(stream)

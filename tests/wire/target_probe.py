@@ -11,7 +11,7 @@ from typing import Any
 from tests.wire.examples import gateway_content
 from tests.wire.fake_control import DEADLINE_SECONDS
 from wire.snapshot import GatewaySnapshot, Snapshot
-from wire.target import Pace, TargetClient
+from wire.target import Pace, Reenrol, TargetClient
 
 QUICK = Pace(retry_base_seconds=0.01, retry_cap_seconds=0.05, refused_cap_seconds=0.05)
 
@@ -19,7 +19,9 @@ QUICK = Pace(retry_base_seconds=0.01, retry_cap_seconds=0.05, refused_cap_second
 class Target:
     """A client with what it was told."""
 
-    def __init__(self, control_url: str, state_dir: Path, pace: Pace = QUICK) -> None:
+    def __init__(
+        self, control_url: str, state_dir: Path, pace: Pace = QUICK, enrol_again: Reenrol | None = None
+    ) -> None:
         self.applied: list[tuple[int, Snapshot]] = []
         self.peers: list[int] = []
         self.refusal: Exception | None = None
@@ -27,9 +29,13 @@ class Target:
             control_url=control_url,
             state_dir=state_dir,
             on_snapshot=self._apply,
-            on_peers=self.peers.append,
+            on_peers=self._hear_of_peers,
+            enrol_again=enrol_again,
             pace=pace,
         )
+
+    async def _hear_of_peers(self, live_gateways: int) -> None:
+        self.peers.append(live_gateways)
 
     def _apply(self, snapshot: Snapshot, revision: int) -> None:
         if self.refusal is not None:

@@ -3,8 +3,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from wire import problems
 from wire.messages import UNREADABLE, Ack, PatchEvent, PeersEvent, SnapshotEvent, StreamEvent, decode_sse, encode_sse
-from wire.problems import Problem, type_problems
+from wire.problems import MAX_PROBLEMS, Problem, type_problems
 from wire.sse import SseParser
 
 HASH = "ab" * 32
@@ -71,3 +72,34 @@ def test_an_unknown_field_of_a_strict_message_is_named():
 def test_a_bad_entry_of_a_list_is_named_by_its_place():
     body = {"revision": 1, "error": [{"path": "/", "rule": "r", "message": "m"}, {"path": "/", "rule": 5}]}
     assert [problem.path for problem in type_problems(body, Ack)] == ["/error/1/rule", "/error/1/message"]
+
+
+def test_a_body_of_many_faults_is_not_searched_to_its_end(monkeypatch):
+    looks = 0
+    refusal = problems._refusal
+
+    def counted(value, kind):
+        nonlocal looks
+        looks += 1
+        return refusal(value, kind)
+
+    monkeypatch.setattr(problems, "_refusal", counted)
+    body = {"revision": 1, "error": [{"path": 1, "rule": 2, "message": 3}] * 50_000}
+    found = type_problems(body, Ack)
+    assert len(found) == MAX_PROBLEMS
+    assert found[-1].path == "/error/33/path"
+    assert looks < 10 * MAX_PROBLEMS
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"revision": 1, "x" * 100_000: 1},
+        {"revision": 1, "hash": HASH, "applied_at": 5, "x" * 100_000: 1},
+    ],
+)
+def test_what_a_body_says_is_quoted_in_part(body):
+    found = type_problems(body, Ack)
+    assert found
+    assert all(len(problem.path) <= 500 and len(problem.message) <= 500 for problem in found)
+    assert any(problem.path.endswith("x…") for problem in found)

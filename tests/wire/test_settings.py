@@ -4,7 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from wire.settings import BadSetting, Setting, comma_separated, number, one_of, path, whole_number, yes_or_no
+from wire.settings import (
+    BadSetting,
+    Setting,
+    base_url,
+    comma_separated,
+    number,
+    one_of,
+    path,
+    whole_number,
+    yes_or_no,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,3 +59,20 @@ def test_a_secret_is_not_shown_in_its_refusal():
     with pytest.raises(BadSetting) as refusal:
         Setting("HEADWORKS_X", 7, "why", whole_number(), secret=True).read({"HEADWORKS_X": "hunter2"})
     assert "hunter2" not in str(refusal.value)
+
+
+def test_an_option_is_held_to_the_rules_of_its_row(monkeypatch):
+    monkeypatch.setenv("HEADWORKS_PORT", "8000")
+    port = Setting("HEADWORKS_PORT", 80, "r", whole_number(1, 65_535))
+    assert (port.read_option(None), port.read_option("81")) == (8000, 81)
+    with pytest.raises(BadSetting, match=r"HEADWORKS_PORT: '70000' is not valid: give a whole number"):
+        port.read_option("70000")
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "x", "http://", "http://x?y", "http://x y", "http://user:secret@x"])
+def test_an_address_that_is_none_is_refused_without_showing_its_credentials(url):
+    row = Setting("HEADWORKS_URL", "", "r", base_url)
+    with pytest.raises(BadSetting, match="HEADWORKS_URL") as refused:
+        row.read_option(url)
+    assert "secret" not in str(refused.value)
+    assert row.read_option("https://x:1/y") == "https://x:1/y"

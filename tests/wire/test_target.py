@@ -24,7 +24,7 @@ STREAM = "/api/v1/config/stream"
 async def test_a_snapshot_is_applied_kept_and_acked(control, state_dir):
     async with Target(control.url, state_dir).running() as target:
         stream = await control.stream()
-        assert (stream.have, stream.authorization) == (0, f"Bearer {TOKEN}")
+        assert (stream.have, stream.hash, stream.authorization) == (0, "", f"Bearer {TOKEN}")
         before_ms = int(time.time() * 1000)
         stream.send(b": ping\n\n", snapshot_event(7, limited(500)))
         ack = await control.ack()
@@ -46,7 +46,8 @@ async def test_patches_build_on_what_was_received(control, state_dir):
         await target.until("revision 9", lambda: target.client.revision == 9)
         assert target.tpm_limit == 20
         stream.end()
-        assert (await control.stream()).have == 9
+        resumed = await control.stream()
+        assert (resumed.have, resumed.hash) == (9, content_hash(limited(20)))
 
 
 @pytest.mark.parametrize(
@@ -179,6 +180,34 @@ async def test_it_restarts_on_the_last_known_good_with_the_control_plane_away(st
             stream.send(patch_event(7, 8, limit_patch(2), limited(2)))
             assert (await control.ack())["revision"] == 8
             assert target.tpm_limit == 2
+
+
+async def test_the_ack_of_a_revision_says_when_it_was_first_applied_restarts_and_repeats_included(control, state_dir):
+    async with Target(control.url, state_dir).running() as target:
+        stream = await control.stream()
+        stream.send(snapshot_event(7, limited(500)))
+        first = await control.ack()
+        await target.until("a later millisecond", lambda: time.time() * 1000 > first["applied_at"] + 1)
+        stream.send(snapshot_event(7, limited(500)))
+        assert await control.ack() == first
+    target = Target(control.url, state_dir)
+    assert target.client.load_last_known_good()
+    async with target.running():
+        assert await control.ack() == first
+        stream = await control.stream()
+        stream.send(snapshot_event(7, limited(500)))
+        assert await control.ack() == first
+        stream.send(snapshot_event(8, limited(500)))
+        assert (await control.ack())["applied_at"] > first["applied_at"], "the same content under another revision"
+
+
+async def test_a_kept_slice_without_a_time_is_acked_with_that_of_its_start(control, state_dir):
+    (state_dir / FILE_NAME).write_bytes(kept(limited(500)))
+    target = Target(control.url, state_dir)
+    before_ms = int(time.time() * 1000)
+    assert target.client.load_last_known_good()
+    async with target.running():
+        assert before_ms <= (await control.ack())["applied_at"] <= time.time() * 1000
 
 
 def test_without_a_kept_slice_nothing_runs(state_dir):

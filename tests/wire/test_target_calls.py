@@ -10,6 +10,8 @@ import wire.control_api
 from tests.wire.fake_control import TOKEN, enrol_answer, patch_event, snapshot_event
 from tests.wire.target_probe import Target, limit_patch, limited
 from wire.credentials import Credentials, store_credentials
+from wire.problems import Problem
+from wire.snapshot import SnapshotRefused
 from wire.target import Pace, TargetRefused
 
 ACK = "/api/v1/config/ack"
@@ -116,3 +118,47 @@ async def test_an_artifact_is_read_whole_and_bounded(control, state_dir, monkeyp
             await client.get(path)
     finally:
         await client.close()
+
+
+@pytest.mark.parametrize(("status", "code"), [(409, "wrong_hash"), (404, "unknown_revision")])
+@pytest.mark.parametrize("refusal", [None, SnapshotRefused([Problem("/", "test", "no")])], ids=["ack", "nack"])
+async def test_a_slice_that_the_control_plane_does_not_know_is_asked_for_anew(
+    control, state_dir, status, code, refusal
+):
+    async with Target(control.url, state_dir).running() as target:
+        stream = await control.stream()
+        stream.send(snapshot_event(7, limited(500)))
+        await control.ack()
+        # Its database was restored from a backup: what it published as 8 it counts anew.
+        control.refuse[ACK].append((status, code))
+        target.refusal = refusal
+        stream.send(patch_event(7, 8, limit_patch(20), limited(20)))
+        whole = await control.stream()
+        assert (whole.have, whole.hash) == (0, "")
+        target.refusal = None
+        whole.send(snapshot_event(3, limited(9)))
+        assert (await control.ack())["revision"] == 3
+        assert target.tpm_limit == 9
+
+
+async def test_a_control_plane_that_disowns_what_it_sends_is_not_asked_again_and_again(control, state_dir):
+    async with Target(control.url, state_dir).running() as target:
+        control.refuse[ACK].extend([(409, "wrong_hash")] * 2)
+        (await control.stream()).send(snapshot_event(7, limited(500)))
+        again = await control.stream()
+        again.send(snapshot_event(7, limited(500)))
+        await target.until("the second refusal", lambda: not control.refuse[ACK])
+        again.send(patch_event(7, 8, limit_patch(20), limited(20)))
+        assert (await control.ack())["revision"] == 8
+        assert control.streams.empty()
+
+
+async def test_an_ack_that_a_newer_slice_has_overtaken_asks_for_nothing(control, state_dir):
+    async with Target(control.url, state_dir).running() as target:
+        stream = await control.stream()
+        stream.send(snapshot_event(7, limited(500)))
+        await control.ack()
+        target.client._ask_anew(6)
+        stream.send(patch_event(7, 8, limit_patch(20), limited(20)))
+        assert (await control.ack())["revision"] == 8
+        assert control.streams.empty()

@@ -1,0 +1,128 @@
+"""All that a node's agent knows of its GPUs: NVML through its child, XIDs of the kernel log, counted together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from gpu_agent import settings
+from gpu_agent.nvml.events import Reporter, Severity
+from gpu_agent.nvml.kmsg import Sighting, parse_pci, show_pci
+from gpu_agent.nvml.kmsg_reader import KmsgReader
+from gpu_agent.nvml.ledger import XidLedger, XidSource
+from gpu_agent.nvml.reader import NvmlOptions, NvmlReader
+from gpu_agent.nvml.readings import GpuIdentity, GpuReading, GpuReadings, XidTally
+from gpu_agent.nvml.xids import FELL_OFF_THE_BUS, UNKNOWN, XidRule, load_rules
+from wire.messages import Event
+
+_POSITION_FILE = "kmsg-position.json"
+
+
+@dataclass(frozen=True)
+class CollectorOptions:
+    """`rules` come from `xids.load_rules`; the rest is a field a setting."""
+
+    node: str
+    state_dir: Path
+    nvml: NvmlOptions
+    kmsg_path: Path
+    kmsg_scan_seconds: float
+    rules: dict[int, XidRule]
+
+    @classmethod
+    def from_settings(cls, node: str, state_dir: Path) -> CollectorOptions:
+        """Raises: BadSetting, or BadXidRules where the site's rules cannot be used."""
+        return cls(
+            node=node,
+            state_dir=state_dir,
+            nvml=NvmlOptions(
+                source=settings.GPU_SOURCE.read(),
+                library=settings.NVML_LIBRARY.read(),
+                interval_seconds=settings.GPU_INTERVAL_SECONDS.read(),
+                slow_interval_seconds=settings.GPU_SLOW_INTERVAL_SECONDS.read(),
+                answer_seconds=settings.GPU_ANSWER_SECONDS.read(),
+                open_seconds=settings.NVML_OPEN_SECONDS.read(),
+                retry_seconds=settings.NVML_RETRY_SECONDS.read(),
+            ),
+            kmsg_path=settings.KMSG_PATH.read(),
+            kmsg_scan_seconds=settings.KMSG_SCAN_SECONDS.read(),
+            rules=load_rules(settings.XID_RULES_FILE.read()),
+        )
+
+
+class GpuCollector:
+    """Starts both sources, reads NVML on demand, and hands events to `on_event` as they happen."""
+
+    def __init__(self, options: CollectorOptions, on_event: Callable[[Event], None]) -> None:
+        self._rules = options.rules
+        self._reporter = Reporter(options.node, on_event)
+        self._ledger = XidLedger()
+        # What NVML last said, so that a line of the kernel log can be put to its GPU.
+        self._identities: dict[tuple[int, int, int], GpuIdentity] = {}
+        self.nvml = NvmlReader(options.nvml, self._reporter, self._nvml_xid)
+        self.kmsg = KmsgReader(
+            path=options.kmsg_path,
+            position_file=options.state_dir / _POSITION_FILE,
+            scan_seconds=options.kmsg_scan_seconds,
+            on_sighting=self._seen_in_kmsg,
+        )
+
+    async def start(self) -> None:
+        """Open NVML and the kernel log; neither need be there. The first reading knows every GPU that answers."""
+        await self.nvml.start()
+        await self.read()
+        self.kmsg.start()
+
+    async def stop(self) -> None:
+        await self.kmsg.stop()
+        await self.nvml.stop()
+
+    async def read(self) -> GpuReadings:
+        """The GPUs now, with their XIDs so far. `problems` names the sources that do not work."""
+        readings = await self.nvml.read()
+        for gpu in readings.gpus:
+            if pci := parse_pci(gpu.identity.pci_bus_id):
+                self._identities[pci] = gpu.identity
+        problems = readings.problems + ([self.kmsg.problem] if self.kmsg.problem else [])
+        return msgspec.structs.replace(
+            readings, gpus=[self._with_xids(gpu) for gpu in readings.gpus], problems=problems
+        )
+
+    def _with_xids(self, gpu: GpuReading) -> GpuReading:
+        pci = parse_pci(gpu.identity.pci_bus_id)
+        if pci is None:
+            return gpu
+        return msgspec.structs.replace(gpu, xids=XidTally(self._ledger.last.get(pci, 0), self._ledger.total[pci]))
+
+    def _nvml_xid(self, identity: GpuIdentity, xid: int, at_ms: int) -> None:
+        if pci := parse_pci(identity.pci_bus_id):
+            self._identities[pci] = identity
+            self._add("nvml", pci, xid, at_ms, event_id=None)
+
+    def _seen_in_kmsg(self, seen: Sighting, at_ms: int, event_id: str) -> None:
+        if seen.kind == "sxid":
+            severity: Severity = "critical" if seen.fatal else "warning"
+            detail = f"SXid {seen.number} on the NVSwitch at {show_pci(seen.pci)}: {seen.text}"
+            self._reporter.report("sxid", show_pci(seen.pci), severity, detail, at_ms=at_ms, event_id=event_id)
+        elif seen.number is None:
+            self._add("text", seen.pci, FELL_OFF_THE_BUS, at_ms, event_id)
+        else:
+            self._add("kmsg", seen.pci, seen.number, at_ms, event_id)
+
+    def _add(self, source: XidSource, pci: tuple[int, int, int], xid: int, at_ms: int, event_id: str | None) -> None:
+        entry = self._ledger.add(source, pci, xid, at_ms)
+        if entry is None or not entry.say:
+            return
+        rule = self._rules.get(xid, UNKNOWN)
+        identity = self._identities.get(pci)
+        where = (
+            f"GPU {identity.index} ({identity.name}, {show_pci(pci)})" if identity else f"the GPU at {show_pci(pci)}"
+        )
+        detail = f"XID {xid} ({rule.name}) on {where}: class {rule.kind}, action {rule.action}"
+        detail += f", then {rule.then}" if rule.then != "none" else ""
+        detail += f"; {entry.unsaid} more of it since the last event" if entry.unsaid else ""
+        subject = identity.uuid if identity else show_pci(pci)
+        self._reporter.report("xid", subject, rule.severity, detail, at_ms=at_ms, event_id=event_id)

@@ -1,0 +1,85 @@
+"""GPU readings as metrics, under dcgm-exporter's names and labels. Pure.
+
+What a GPU does not support, or cannot say now, has no sample: never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from msgspec import UnsetType
+
+from gpu_agent.nvml.fields import CLOCK_EVENT_REASONS, FIELDS, Field
+from gpu_agent.nvml.readings import GpuReading, GpuReadings
+from gpu_agent.nvml.xids import UNKNOWN, XidRule
+
+_NO_XID = "No Error"
+
+
+class Sample(NamedTuple):
+    """`at_ms`: Unix time at which the GPU answered; 0 where it did not."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+    at_ms: int
+
+
+def samples(
+    readings: GpuReadings, *, hostname: str, rules: Mapping[int, XidRule], hostname_label: str = "Hostname"
+) -> list[Sample]:
+    """Every sample of a reading."""
+    found: list[Sample] = []
+    for gpu in readings.gpus:
+        if not gpu.identity.uuid:
+            continue
+        labels = {
+            "gpu": str(gpu.identity.index),
+            "UUID": gpu.identity.uuid,
+            "pci_bus_id": gpu.identity.pci_bus_id,
+            "device": f"nvidia{gpu.identity.minor}",
+            "modelName": gpu.identity.name,
+            hostname_label: hostname,
+        }
+        if not isinstance(readings.driver_version, UnsetType):
+            labels["DCGM_FI_DRIVER_VERSION"] = readings.driver_version
+        found.append(Sample("headworks_gpu_up", labels, float(gpu.state == "ok"), gpu.at_ms))
+        found += _field_samples(gpu, labels)
+        found += _xid_samples(gpu, labels, rules)
+    return found
+
+
+def _field_samples(gpu: GpuReading, labels: dict[str, str]) -> list[Sample]:
+    found = []
+    for field in FIELDS:
+        value = gpu.fields.get(field.name)
+        if isinstance(value, int) and (number := _converted(field, value)) is not None:
+            found.append(Sample(field.metric, labels, number, gpu.at_ms))
+    mask = gpu.fields.get("clock_event_reasons")
+    if isinstance(mask, int):
+        found += [
+            Sample("headworks_gpu_clock_event_active", {**labels, "reason": reason}, float(bool(mask & bit)), gpu.at_ms)
+            for bit, reason in CLOCK_EVENT_REASONS.items()
+        ]
+    return found
+
+
+def _converted(field: Field, value: int) -> float | None:
+    if field.ceiling is not None and value > field.ceiling:
+        if not field.clamp:
+            return None
+        value = field.ceiling
+    return value / field.divisor
+
+
+def _xid_samples(gpu: GpuReading, labels: dict[str, str], rules: Mapping[int, XidRule]) -> list[Sample]:
+    """The last XID as dcgm-exporter has it, and a count, since a repeat of the same one does not show in the first."""
+    if isinstance(gpu.xids, UnsetType):
+        return []
+    last = gpu.xids.last
+    message = rules.get(last, UNKNOWN).name if last else _NO_XID
+    return [
+        Sample("DCGM_FI_DEV_XID_ERRORS", {**labels, "err_code": str(last), "err_msg": message}, float(last), gpu.at_ms),
+        Sample("headworks_gpu_xid_errors_total", labels, float(gpu.xids.total), gpu.at_ms),
+    ]

@@ -1,0 +1,165 @@
+"""Simulated GPUs where there is no C compiler: the state file that else drives a simulated NVML, read here.
+
+The file's form is documented in simulator/gpu/STATE.md. A test holds this reader and the library to the same answers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from gpu_agent.nvml.fields import FIELDS, Poll
+from gpu_agent.nvml.readings import FieldValue, GpuIdentity, Source
+from gpu_agent.nvml.source import Unreadable, Unusable
+
+_MAX_FILE_BYTES = 4 << 20
+_HANG_POLL_SECONDS = 0.01
+_XID_POLL_SECONDS = 0.02
+# What the driver does not tell of a whole GPU that is cut into MIG instances.
+_HIDDEN_BY_MIG = frozenset(
+    {
+        "gpu_utilization_percent",
+        "memory_copy_utilization_percent",
+        "remapped_rows_corrected",
+        "remapped_rows_uncorrected",
+        "remap_pending",
+        "remap_failure",
+    }
+)
+_MEMORY = ("memory_total_bytes", "memory_reserved_bytes", "memory_used_bytes")
+_INIT_RESULTS = {0: "Success", 9: "Driver Not Loaded", 18: "RM has detected an NVML/RM version mismatch."}
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class _Xid(Struct, frozen=True):
+    sequence: Count
+    xid: Annotated[int, Meta(ge=0, le=65_535)]
+
+
+class _Mig(Struct, frozen=True):
+    enabled: bool = False
+
+
+class _Gpu(Struct, frozen=True):
+    name: str
+    uuid: str
+    pci_bus_id: str
+    state: Literal["ok", "lost", "hang"] = "ok"
+    values: dict[str, Count | str] = {}
+    xids: list[_Xid] = []
+    mig: _Mig = _Mig()
+
+
+class _Machine(Struct, frozen=True):
+    format: Literal[1]
+    gpus: Annotated[list[_Gpu], Meta(max_length=64)]
+    driver_version: str
+    init_result: int = 0
+    init_hangs: bool = False
+
+
+class SimulatedSource:
+    """A machine's state file as a GpuSource. The last whole file holds while a new one is being written."""
+
+    kind: Source = "simulated"
+
+    def __init__(self, path: Path) -> None:
+        """Raises: Unusable."""
+        self._path = path
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, ...] = ()
+        self._latest: _Machine | None = None
+        # Sequence of the last XID that was delivered, of each watched GPU.
+        self._delivered: dict[int, int] = {}
+        while self._machine().init_hangs:
+            time.sleep(_HANG_POLL_SECONDS)
+        machine = self._machine()
+        if machine.init_result:
+            raise Unusable(_INIT_RESULTS.get(machine.init_result, "Unknown Error"))
+        self.driver_version = machine.driver_version
+        self.count = len(machine.gpus)
+
+    def identify(self, index: int) -> GpuIdentity:
+        gpu = self._gpu(index)
+        if gpu.state == "lost":
+            raise Unreadable("GPU is lost")
+        return GpuIdentity(index, gpu.uuid, gpu.name, gpu.pci_bus_id, index)
+
+    def read(self, index: int, poll: Poll) -> dict[str, FieldValue]:
+        gpu = self._gpu(index)
+        names = [field.name for field in FIELDS if field.poll == poll]
+        if gpu.state == "lost":
+            return dict.fromkeys(names, "lost")
+        return {name: _value(gpu, name) for name in names}
+
+    def watch(self, index: int) -> None:
+        gpu = self._gpu(index)
+        if gpu.state == "lost":
+            raise Unreadable("GPU is lost")
+        self._delivered[index] = max((seen.sequence for seen in gpu.xids), default=0)
+
+    def next_xid(self, timeout_seconds: float) -> tuple[int, int] | None:
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            gpus = self._machine().gpus
+            for index, delivered in list(self._delivered.items()):
+                for seen in gpus[index].xids if index < len(gpus) else ():
+                    if seen.sequence > delivered:
+                        self._delivered[index] = seen.sequence
+                        return index, seen.xid
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(_XID_POLL_SECONDS)
+
+    def _gpu(self, index: int) -> _Gpu:
+        """The GPU, once it does not hang. Raises: Unreadable."""
+        while True:
+            gpus = self._machine().gpus
+            if index >= len(gpus):
+                raise Unreadable("Invalid Argument")
+            if gpus[index].state != "hang":
+                return gpus[index]
+            time.sleep(_HANG_POLL_SECONDS)
+
+    def _machine(self) -> _Machine:
+        """Raises: Unusable where no whole file was ever there."""
+        with self._lock:
+            latest = self._latest
+            try:
+                found = self._path.stat()
+                stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+                if latest is None or stamp != self._stamp:
+                    latest = msgspec.json.decode(self._bytes(), type=_Machine)
+                    self._latest, self._stamp = latest, stamp
+            except (OSError, ValueError) as error:
+                if latest is None:
+                    raise Unusable(f"{self._path} is no state file of simulated GPUs: {error}") from error
+            return latest
+
+    def _bytes(self) -> bytes:
+        with self._path.open("rb") as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
+        if len(data) > _MAX_FILE_BYTES:
+            raise ValueError(f"longer than {_MAX_FILE_BYTES} bytes")
+        return data
+
+
+def _value(gpu: _Gpu, name: str) -> FieldValue:
+    if name == "mig_mode":
+        return int(gpu.mig.enabled)
+    if gpu.mig.enabled and name in _HIDDEN_BY_MIG:
+        return "unsupported"
+    if name in (*_MEMORY, "memory_free_bytes"):
+        # NVML gives all of it or none.
+        total, reserved, used = (gpu.values.get(part) for part in _MEMORY)
+        if not (isinstance(total, int) and isinstance(reserved, int) and isinstance(used, int)):
+            return "unsupported"
+        if name == "memory_free_bytes":
+            return max(0, total - reserved - used)
+    value = gpu.values.get(name)
+    return value if isinstance(value, int) else "unsupported"

@@ -1,0 +1,119 @@
+"""`python -m simulator.gpu.fault STATE --gpu N FAULT`: let something happen to a simulated GPU, or end it again."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from simulator.gpu.load import HW_THERMAL_REASONS, IDLE_REASON, POWER_BRAKE_REASONS
+from simulator.gpu.state import MAX_XIDS, MIG_INSTANCES, MachineState, Mig, MigInstance, SimulatedGpu, StateFile, Xid
+from wire.settings import whole_number
+
+# Just past where an H200 slows down by itself; as cool as one is without load.
+_HOT_CELSIUS = 93
+_COOL_CELSIUS = 30
+
+
+class UnknownGpu(ValueError):
+    """The machine has no GPU of that index."""
+
+
+def throw_xid(machine: MachineState, index: int, xid: int) -> None:
+    """The driver reports an XID. A fatal one does not change the GPU: throw `lost` with it where it should."""
+    gpu = _gpu(machine, index)
+    machine.xid_sequence += 1
+    gpu.xids = [*gpu.xids, Xid(machine.xid_sequence, xid)][-MAX_XIDS:]
+
+
+def lose(machine: MachineState, index: int) -> None:
+    """The GPU falls off the bus: every call on it fails."""
+    _gpu(machine, index).state = "lost"
+
+
+def hang(machine: MachineState, index: int) -> None:
+    """No call on the GPU returns."""
+    _gpu(machine, index).state = "hang"
+
+
+def heat(machine: MachineState, index: int) -> None:
+    """The cooler fails: the GPU is as hot as it may be, and slows itself down."""
+    gpu = _gpu(machine, index)
+    gpu.condition = "hot"
+    gpu.values |= {"temperature_celsius": _HOT_CELSIUS, "clock_event_reasons": HW_THERMAL_REASONS}
+
+
+def throttle(machine: MachineState, index: int) -> None:
+    """The power supply asks the GPU to slow down."""
+    gpu = _gpu(machine, index)
+    gpu.condition = "throttled"
+    gpu.values |= {"clock_event_reasons": POWER_BRAKE_REASONS}
+
+
+def slice_mig(machine: MachineState, index: int) -> None:
+    """MIG on, in as many instances as an H200 has (1g.18gb)."""
+    gpu = _gpu(machine, index)
+    total = gpu.values.get("memory_total_bytes")
+    share = total // (MIG_INSTANCES + 1) if isinstance(total, int) else 0
+    gpu.mig = Mig(
+        True,
+        [
+            MigInstance(f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{gpu.uuid}/{number}')}", number + 7, 0, share, 0)
+            for number in range(MIG_INSTANCES)
+        ],
+    )
+
+
+def recover(machine: MachineState, index: int) -> None:
+    """All is well again, as after a reset: MIG off, cool. XIDs that were thrown stay."""
+    gpu = _gpu(machine, index)
+    gpu.state, gpu.condition, gpu.mig = "ok", "normal", Mig()
+    gpu.values |= {"clock_event_reasons": IDLE_REASON, "temperature_celsius": _COOL_CELSIUS}
+
+
+def _gpu(machine: MachineState, index: int) -> SimulatedGpu:
+    if not 0 <= index < len(machine.gpus):
+        raise UnknownGpu(f"GPU {index}: this machine has GPUs 0 to {len(machine.gpus) - 1}")
+    return machine.gpus[index]
+
+
+_FAULTS: dict[str, Callable[[MachineState, int], None]] = {
+    "lost": lose,
+    "hang": hang,
+    "hot": heat,
+    "throttle": throttle,
+    "mig": slice_mig,
+    "recover": recover,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 2 no such GPU, or a state file that cannot be used."""
+    parser = argparse.ArgumentParser(prog="python -m simulator.gpu.fault", description=__doc__)
+    parser.add_argument("state", type=Path, metavar="STATE")
+    parser.add_argument("--gpu", type=int, required=True, help="NVML index")
+    faults = parser.add_subparsers(dest="fault", required=True, metavar="FAULT")
+    faults.add_parser("xid", help=_summary(throw_xid)).add_argument("number", type=whole_number(1, 65_535))
+    for name, fault in _FAULTS.items():
+        faults.add_parser(name, help=_summary(fault))
+    arguments = parser.parse_args(argv)
+    try:
+        with StateFile(arguments.state).change() as machine:
+            if arguments.fault == "xid":
+                throw_xid(machine, arguments.gpu, arguments.number)
+            else:
+                _FAULTS[arguments.fault](machine, arguments.gpu)
+    except (OSError, ValueError) as error:
+        print(f"simulator.gpu.fault: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _summary(fault: Callable[..., None]) -> str:
+    return (fault.__doc__ or "").partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulator.gpu import fault
+from tests.services import wait_for
+
+CHILD = [sys.executable, "-m", "gpu_agent.nvml.child"]
+
+
+@pytest.fixture
+def child(state):
+    process = subprocess.Popen(
+        [*CHILD, "--simulated", state.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with process:
+        yield process
+        process.kill()
+
+
+def test_it_ends_with_its_agent_though_a_gpu_hangs(child, state):
+    assert b'"type":"ready"' in child.stdout.readline()
+    with state.change() as machine:
+        fault.hang(machine, 0)
+    child.stdin.write(b'{"number":1,"gpu":0,"slow":true}\n{"number":2,"gpu":1,"slow":false}\n')
+    child.stdin.flush()
+    line = b""
+    while b'"answer"' not in line:
+        line = child.stdout.readline()
+    # GPU 0 was asked first, and is silent.
+    assert b'"number":2' in line
+    child.stdin.close()
+    assert child.wait(10) == 0
+
+
+def test_it_ends_with_its_agent_though_nvml_hangs_while_it_opens(state):
+    with state.change() as machine:
+        machine.init_hangs = True
+    done = subprocess.run([*CHILD, "--simulated", state.path], input=b"", timeout=30, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+@pytest.mark.parametrize("line", [b"no json", b'{"number":1,"gpu":99,"slow":true}', b"\xff", b"[" * 60_000])
+def test_what_is_no_ask_is_passed_over_and_the_next_one_answered(child, line):
+    assert b'"type":"ready"' in child.stdout.readline()
+    child.stdin.write(line + b'\n{"number":7,"gpu":1,"slow":false}\n')
+    child.stdin.flush()
+    while b'"number":7' not in child.stdout.readline():
+        pass
+
+
+def test_it_ends_where_nobody_hears_it_any_more(child):
+    assert b'"type":"ready"' in child.stdout.readline()
+    child.stdout.close()
+    child.stdin.write(b'{"number":1,"gpu":1,"slow":false}\n')
+    child.stdin.flush()
+    assert child.wait(10) == 0
+
+
+def test_it_dies_where_one_of_its_threads_does_so_that_another_takes_its_place(child, state):
+    assert b'"type":"ready"' in child.stdout.readline()
+    with state.change() as machine:
+        # A GPU that is gone altogether is none that its thread can go on with.
+        del machine.gpus[1:]
+    child.stdin.write(b'{"number":1,"gpu":2,"slow":false}\n')
+    child.stdin.flush()
+    assert child.wait(10) == 1
+    assert b"Invalid Argument" in child.stderr.read()
+
+
+def test_it_holds_only_what_it_uses():
+    """Each node runs one: an event loop or the messages of the control plane would cost it megabytes for nothing."""
+    listed = subprocess.run(
+        [sys.executable, "-c", "import sys, gpu_agent.nvml.child; print(*sys.modules)"],
+        capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert not {"asyncio", "aiohttp", "wire.messages", "pynvml"} & set(listed)
+
+
+def test_the_library_that_is_named_is_the_one_that_is_used(fake_nvml, state, tmp_path):
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    (other / "nvml.so").write_bytes(fake_nvml.read_bytes())
+    process = subprocess.Popen(
+        [*CHILD, "--library", other / "nvml.so"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "LD_LIBRARY_PATH": ""},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert b'"simulated"' in process.stdout.readline()
+        maps = Path(f"/proc/{process.pid}/maps")
+        wait_for(lambda: str(other / "nvml.so") in maps.read_text(), 5, "the library among those loaded")
+    finally:
+        process.kill()
+        process.communicate()

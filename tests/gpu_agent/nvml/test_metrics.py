@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from gpu_agent.nvml.metrics import samples
+from gpu_agent.nvml.readings import GpuIdentity, GpuReading, GpuReadings, XidTally
+from gpu_agent.nvml.xids import XID_RULES
+
+H200 = GpuIdentity(3, "GPU-3", "NVIDIA H200", "00000000:04:00.0", 3)
+LABELS = {
+    "gpu": "3",
+    "UUID": "GPU-3",
+    "pci_bus_id": "00000000:04:00.0",
+    "device": "nvidia3",
+    "modelName": "NVIDIA H200",
+    "Hostname": "gpu-01",
+    "DCGM_FI_DRIVER_VERSION": "580.95.05",
+}
+
+
+def metrics(reading, **given):
+    readings = GpuReadings("nvml", "580.95.05", [reading])
+    return samples(readings, hostname="gpu-01", rules=XID_RULES, **given)
+
+
+def values(reading):
+    return {sample.name: sample.value for sample in metrics(reading)}
+
+
+@pytest.mark.parametrize(
+    ("field", "read", "metric", "value"),
+    [
+        ("gpu_utilization_percent", 87, "DCGM_FI_DEV_GPU_UTIL", 87),
+        ("gpu_utilization_percent", 101, "DCGM_FI_DEV_GPU_UTIL", 100),
+        ("memory_used_bytes", 3 * 2**30, "DCGM_FI_DEV_FB_USED", 3072),
+        ("power_milliwatts", 512_345, "DCGM_FI_DEV_POWER_USAGE", 512.345),
+        ("energy_millijoules", 7_000, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 7_000),
+        ("sm_clock_mhz", 1980, "DCGM_FI_DEV_SM_CLOCK", 1980),
+        ("ecc_uncorrected_volatile_errors", 2, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 2),
+    ],
+)
+def test_values_come_in_dcgm_exporters_units(field, read, metric, value):
+    assert values(GpuReading(H200, "ok", {field: read}))[metric] == value
+
+
+@pytest.mark.parametrize("missing", ["unsupported", "lost", "error"])
+def test_what_is_not_a_value_has_no_sample(missing):
+    found = values(GpuReading(H200, "ok", {"gpu_utilization_percent": missing, "clock_event_reasons": missing}))
+    assert found == {"headworks_gpu_up": 1}
+
+
+def test_a_misread_temperature_has_no_sample():
+    assert "DCGM_FI_DEV_MEMORY_TEMP" not in values(GpuReading(H200, "ok", {"memory_temperature_celsius": 511}))
+
+
+def test_labels_are_dcgm_exporters_in_its_order():
+    (up,) = metrics(GpuReading(H200, "ok", at_ms=5))
+    assert list(up.labels.items()) == list(LABELS.items())
+    assert up.at_ms == 5
+    (up,) = metrics(GpuReading(H200, "ok"), hostname_label="hostname")
+    assert up.labels["hostname"] == "gpu-01"
+
+
+@pytest.mark.parametrize("state", ["lost", "error", "unresponsive"])
+def test_a_gpu_that_does_not_work_is_down(state):
+    assert values(GpuReading(H200, state)) == {"headworks_gpu_up": 0}
+
+
+def test_clock_event_reasons_are_told_one_by_one_beside_the_mask():
+    found = metrics(GpuReading(H200, "ok", {"clock_event_reasons": 0x48}))
+    active = {
+        sample.labels["reason"]
+        for sample in found
+        if sample.name == "headworks_gpu_clock_event_active" and sample.value
+    }
+    assert active == {"hw_slowdown", "hw_thermal_slowdown"}
+
+
+def test_the_last_xid_carries_its_meaning_and_a_counter_shows_repeats():
+    found = {sample.name: sample for sample in metrics(GpuReading(H200, "ok", xids=XidTally(last=79, total=2)))}
+    last = found["DCGM_FI_DEV_XID_ERRORS"]
+    assert (last.value, last.labels["err_code"], last.labels["err_msg"]) == (79, "79", "GPU has fallen off the bus")
+    assert found["headworks_gpu_xid_errors_total"].value == 2
+
+
+def test_without_an_xid_dcgm_exporters_no_error_stands():
+    found = {sample.name: sample for sample in metrics(GpuReading(H200, "ok", xids=XidTally()))}
+    last = found["DCGM_FI_DEV_XID_ERRORS"]
+    assert (last.value, last.labels["err_code"], last.labels["err_msg"]) == (0, "0", "No Error")
+
+
+def test_a_gpu_that_never_said_who_it_is_has_no_series():
+    assert metrics(GpuReading(GpuIdentity(0), "lost")) == []

@@ -1,0 +1,128 @@
+"""The agent's process with simulated GPUs: what it reports of them, logs of their faults, and costs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from simulator.gpu import fault
+from simulator.gpu.state import healthy_machine
+from tests.gpu_agent.processes import agent, children, exists, most_resident_kib
+from tests.wire.examples import node_content
+from tests.wire.fake_control import DEADLINE_SECONDS, JOIN_TOKEN, snapshot_event
+
+REPORT = "/api/v1/nodes/report"
+RESIDENT_LIMIT_KIB = 60 * 1024
+
+
+@pytest.fixture
+def environment(fake_nvml, state):
+    return {
+        "HEADWORKS_AGENT_JOIN_TOKEN": JOIN_TOKEN,
+        "HEADWORKS_AGENT_GPU_SOURCE": "nvml",
+        "HEADWORKS_AGENT_NVML_LIBRARY": str(fake_nvml),
+        "HEADWORKS_AGENT_GPU_INTERVAL_SECONDS": "0.2",
+    }
+
+
+async def reported_memory(control, wanted):
+    """The next report of GPUs with these bytes of memory."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            report = await control.posted(REPORT)
+            if [gpu.get("memory_bytes") for gpu in report["gpus"]] == wanted:
+                return report
+
+
+async def logged(process, text):
+    """The one line of the log that holds `text`, once it is there."""
+    await asyncio.to_thread(process.wait_until, lambda: text in process.log.read_text(), f"{text} in the log")
+    (line,) = [line for line in process.log.read_text().splitlines() if text in line]
+    return line
+
+
+async def test_gpus_are_reported_as_simulated_with_all_that_nvml_says(control, tmp_path, environment, state):
+    with agent(tmp_path, control.url, **environment) as process:
+        report = await control.posted(REPORT)
+        assert (report["gpu_source"], report["simulated"]) == ("simulated", True)
+        assert report["driver_version"] == "580.95.05-simulated"
+        assert report["gpus"] == [
+            {
+                "uuid": gpu.uuid,
+                "index": index,
+                "model": gpu.name,
+                "memory_bytes": gpu.values["memory_total_bytes"],
+                "pci_bus_id": gpu.pci_bus_id,
+                "simulated": True,
+            }
+            for index, gpu in enumerate(state.read().gpus)
+        ]
+        (child,) = children(process.pid)
+        assert await asyncio.to_thread(process.stop) == 0
+        assert not exists(child)
+
+
+async def test_an_xid_is_one_line_of_the_log(control, tmp_path, environment, state):
+    with agent(tmp_path, control.url, **environment) as process:
+        await control.posted(REPORT)
+        with state.change() as machine:
+            fault.throw_xid(machine, 1, 79)
+        line = await logged(process, "XID 79")
+        assert " CRITICAL headworks.agent event xid on GPU-" in line
+        assert "(GPU has fallen off the bus) on GPU 1 (Simulated NVIDIA H200, 00000000:02:00.0)" in line
+        assert "action cordon_reboot" in line
+
+
+async def test_a_hung_gpu_keeps_its_row_while_the_others_are_reported_on(control, tmp_path, environment, state):
+    with agent(tmp_path, control.url, **environment) as process:
+        total = state.read().gpus[0].values["memory_total_bytes"]
+        await reported_memory(control, [total, total, total])
+        with state.change() as machine:
+            fault.hang(machine, 1)
+        uuid = state.read().gpus[1].uuid
+        assert f"CRITICAL headworks.agent event gpu_unresponsive on {uuid}" in await logged(process, "does not answer")
+        with state.change() as machine:
+            machine.gpus[1].values["memory_total_bytes"] = 1
+            machine.gpus[2].values["memory_total_bytes"] = total // 2
+        await reported_memory(control, [total, total, total // 2])
+        with state.change() as machine:
+            fault.recover(machine, 1)
+        await reported_memory(control, [total, 1, total // 2])
+        assert f"INFO headworks.agent event gpu_recovered on {uuid}" in await logged(process, "answers again")
+
+
+async def test_a_node_without_nvml_says_so(control, tmp_path, environment):
+    # A broken library of that name in front of any real one, so that the test means the same on a machine with GPUs.
+    (tmp_path / "libnvidia-ml.so.1").write_bytes(b"")
+    environment |= {"HEADWORKS_AGENT_NVML_LIBRARY": "", "LD_LIBRARY_PATH": str(tmp_path)}
+    with agent(tmp_path, control.url, **environment) as process:
+        report = await control.posted(REPORT)
+        assert report == {"version": report["version"]}, "no GPUs, and source none, which goes unsaid"
+        assert " WARNING " in await logged(process, "NVML: NVML Shared Library Not Found")
+
+
+async def test_it_ends_on_sigterm_while_nvml_hangs_in_its_opening(control, tmp_path, environment, state):
+    with state.change() as machine:
+        machine.init_hangs = True
+    with agent(tmp_path, control.url, **environment) as process:
+        (child,) = await asyncio.to_thread(process.wait_until, lambda: children(process.pid), "NVML to be opened")
+        assert await asyncio.to_thread(process.stop) == 0
+        assert not exists(child)
+        assert "Traceback" not in process.log.read_text()
+
+
+async def test_with_eight_gpus_and_an_engine_the_agent_and_its_child_keep_to_their_memory(
+    control, engine, tmp_path, environment, state
+):
+    state.create(healthy_machine(8))
+    with agent(tmp_path, control.url, HEADWORKS_AGENT_REPORT_INTERVAL_SECONDS="0.1", **environment) as process:
+        (await control.stream()).send(snapshot_event(3, node_content(e1=engine.url)))
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            for _ in range(10):
+                report = await control.posted(REPORT)
+                while "engines" not in report:
+                    report = await control.posted(REPORT)
+        assert len(report["gpus"]) == 8
+        (child,) = children(process.pid)
+        assert most_resident_kib(process.pid) + most_resident_kib(child) <= RESIDENT_LIMIT_KIB
