@@ -1,0 +1,1 @@
+"""PromQL over the embedded store: Prometheus 3's answers, or a refusal that names what is not supported."""

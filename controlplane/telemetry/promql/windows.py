@@ -1,0 +1,165 @@
+"""Functions over range selectors: `rate` and its kin, and `…_over_time`.
+
+Each gives one value a row and step, absent where the window holds too few samples.
+Source: prometheus/promql/functions.go, version 3: ranges are open on the left, and extrapolation to a counter's zero
+point is capped as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.telemetry.promql.values import Scalar, Vector, Windows
+from controlplane.telemetry.store.columns import Bools, Floats, Ints
+
+# An interval longer than the average by this much ends the series there.
+_EXTRAPOLATION_THRESHOLD = 1.1
+
+
+def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Vector:
+    """rate, increase and delta: the change within the window, extended to its edges where samples come near them."""
+    first, last = windows.lo, windows.hi - 1
+    present = windows.hi - windows.lo >= 2
+    first, last = first[present], last[present]
+    change = windows.values[last] - windows.values[first]
+    if counter:
+        change = change + _reset_losses(windows, first, last)
+    ends = np.broadcast_to(windows.ends_ms, windows.lo.shape)[present]
+    to_start = (windows.times_ms[first] - (ends - windows.range_ms)) / 1000
+    to_end = (ends - windows.times_ms[last]) / 1000
+    sampled = (windows.times_ms[last] - windows.times_ms[first]) / 1000
+    average = sampled / (last - first)
+    threshold = average * _EXTRAPOLATION_THRESHOLD
+    to_start = np.where(to_start >= threshold, average / 2, to_start)
+    if counter:
+        # A counter is never negative: it began no earlier than where its line meets zero.
+        begin = windows.values[first]
+        with np.errstate(all="ignore"):
+            to_zero = sampled * (begin / change)
+        to_start = np.where((change > 0) & (begin >= 0) & (to_zero < to_start), to_zero, to_start)
+    to_end = np.where(to_end >= threshold, average / 2, to_end)
+    with np.errstate(all="ignore"):
+        factor = (sampled + to_start + to_end) / sampled
+        if per_second:
+            factor = factor / (windows.range_ms / 1000)
+        return _spread(windows, present, change * factor)
+
+
+def instant_rate(windows: Windows) -> Vector:
+    """irate: from the last two samples."""
+    present = windows.hi - windows.lo >= 2
+    last = windows.hi[present] - 1
+    before, after = windows.values[last - 1], windows.values[last]
+    seconds = (windows.times_ms[last] - windows.times_ms[last - 1]) / 1000
+    with np.errstate(all="ignore"):
+        return _spread(windows, present, np.where(after < before, after, after - before) / seconds)
+
+
+def sum_over_time(windows: Windows) -> Vector:
+    # In long double, where Prometheus sums with a compensation.
+    return _reduced(windows, lambda lo, hi: _reduce(np.add, windows.values, lo, hi, np.longdouble))
+
+
+def avg_over_time(windows: Windows) -> Vector:
+    def average(lo: Ints, hi: Ints) -> Floats:
+        return _reduce(np.add, windows.values, lo, hi, np.longdouble) / (hi - lo)
+
+    return _reduced(windows, average)
+
+
+def min_over_time(windows: Windows) -> Vector:
+    return _reduced(windows, lambda lo, hi: _reduce(np.fmin, windows.values, lo, hi))
+
+
+def max_over_time(windows: Windows) -> Vector:
+    return _reduced(windows, lambda lo, hi: _reduce(np.fmax, windows.values, lo, hi))
+
+
+def count_over_time(windows: Windows) -> Vector:
+    return _reduced(windows, lambda lo, hi: (hi - lo).astype(np.float64))
+
+
+def present_over_time(windows: Windows) -> Vector:
+    return _reduced(windows, lambda lo, hi: np.ones(len(lo)))
+
+
+def last_over_time(windows: Windows) -> Vector:
+    return _reduced(windows, lambda lo, hi: windows.values[hi - 1])
+
+
+def quantile_over_time(quantile: Scalar, windows: Windows) -> Vector:
+    """Linear between the two nearest samples; NaN is the smallest value."""
+    present = windows.hi > windows.lo
+    wanted = np.broadcast_to(quantile.values, present.shape)[present]
+    result = np.empty(len(wanted))
+    for chosen, samples in _by_length(windows.values, windows.lo[present], windows.hi[present]):
+        result[chosen] = quantile_of_sorted(wanted[chosen], nan_first(samples))
+    return _spread(windows, present, result)
+
+
+def nan_first(samples: Floats) -> Floats:
+    """Each row ascending, with NaN before all others."""
+    ordered = np.sort(samples, axis=1)
+    unordered = np.isnan(ordered).sum(axis=1)
+    places = (np.arange(ordered.shape[1]) - unordered[:, None]) % ordered.shape[1]
+    return np.take_along_axis(ordered, places, axis=1)
+
+
+def quantile_of_sorted(wanted: Floats, ordered: Floats) -> Floats:
+    """The wanted quantile of each row; outside of 0 to 1 it is infinite."""
+    count = ordered.shape[1]
+    inside = np.clip(np.nan_to_num(wanted), 0, 1)
+    rank = inside * (count - 1)
+    lower = np.floor(rank).astype(np.int64)
+    upper = np.minimum(lower + 1, count - 1)
+    weight = rank - np.floor(rank)
+    rows = np.arange(len(ordered))
+    with np.errstate(invalid="ignore"):
+        result = ordered[rows, lower] * (1 - weight) + ordered[rows, upper] * weight
+    result = np.where(wanted < 0, -np.inf, np.where(wanted > 1, np.inf, result))
+    return np.where(np.isnan(wanted), np.nan, result)
+
+
+def _by_length(values: Floats, lo: Ints, hi: Ints) -> Iterator[tuple[Ints, Floats]]:
+    """Windows of one length at a time, as a matrix with a window a row."""
+    lengths = hi - lo
+    for length in np.unique(lengths).tolist():
+        chosen = np.flatnonzero(lengths == length)
+        yield chosen, values[lo[chosen][:, None] + np.arange(length)]
+
+
+def _reset_losses(windows: Windows, first: Ints, last: Ints) -> Floats:
+    """What a counter lost by resets between two samples of a row: the value before each reset."""
+    values = windows.values
+    before = np.zeros(len(values))
+    fell = values[1:] < values[:-1]
+    before[1:][fell] = values[:-1][fell]
+    if not fell.any():
+        return np.zeros(len(first))
+    return _reduce(np.add, before, first + 1, last + 1, np.longdouble).astype(np.float64)
+
+
+def _reduce(function: np.ufunc, values: Floats, lo: Ints, hi: Ints, kind: type = np.float64) -> Floats:
+    """`function` over values[lo:hi] of each window, none of which may be empty."""
+    pairs = np.empty(2 * len(lo), np.int64)
+    pairs[0::2], pairs[1::2] = lo, hi
+    # A window may end with the values: the place after it must exist.
+    padded: NDArray[np.floating] = np.append(values, 0.0).astype(kind)
+    with np.errstate(all="ignore"):
+        result: Floats = function.reduceat(padded, pairs)[::2] if len(lo) else np.empty(0)
+    return result
+
+
+def _reduced(windows: Windows, function: Callable[[Ints, Ints], Floats]) -> Vector:
+    present = windows.hi > windows.lo
+    return _spread(windows, present, function(windows.lo[present], windows.hi[present]))
+
+
+def _spread(windows: Windows, present: Bools, results: Floats) -> Vector:
+    values = np.full(present.shape, np.nan)
+    with np.errstate(over="ignore"):
+        values[present] = results
+    return Vector(windows.labels, values, present)

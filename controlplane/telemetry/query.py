@@ -1,0 +1,65 @@
+"""PromQL for pages, rules and detectors: the same text on the embedded store and on an external server.
+
+Both calls raise `QueryError` (promql/errors.py): BadQuery, Unsupported, Unanswerable, TooMuch, TimedOut, Unavailable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from controlplane import settings_rows as rows
+from controlplane.telemetry import embedded
+from controlplane.telemetry.promql.errors import BadQuery, QueryError, TimedOut, Unavailable
+from controlplane.telemetry.promql.values import Scalar, Vector
+from controlplane.telemetry.results import Sample, Series, samples_from, samples_of, series_from, series_of
+from controlplane.telemetry.upstream import Answer, UpstreamAway, call
+
+__all__ = ["QueryError", "Sample", "Series", "ask", "instant", "range_"]
+
+_FORM = {"Content-Type": "application/x-www-form-urlencoded", "User-Agent": "headworks"}
+
+
+def instant(promql: str, at_ms: int) -> list[Sample]:
+    """The value of each series at one moment (Unix time in ms). A scalar is one sample without labels."""
+    if rows.PROMETHEUS_URL.read():
+        return samples_from(_data("query", {"query": promql, "time": at_ms / 1000}))
+    value = embedded.instant(promql, at_ms)
+    if not isinstance(value, Scalar | Vector):
+        raise BadQuery("give a query whose result is a scalar or an instant vector")
+    return samples_of(value, at_ms)
+
+
+def range_(promql: str, start_ms: int, end_ms: int, step_ms: int) -> list[Series]:
+    """The values of each series every `step_ms` from `start_ms` to `end_ms`, both included. A scalar is one series."""
+    times_ms = embedded.steps(start_ms, end_ms, step_ms)
+    if rows.PROMETHEUS_URL.read():
+        asked = {"query": promql, "start": start_ms / 1000, "end": end_ms / 1000, "step": step_ms / 1000}
+        return series_from(_data("query_range", asked))
+    return series_of(embedded.ranged(promql, times_ms), times_ms)
+
+
+def ask(path: str, parameters: list[tuple[str, str]], *, method: str = "POST") -> Answer:
+    """Ask the external server under …/api/v1/. Raises Unavailable."""
+    url = f"{rows.PROMETHEUS_URL.read().rstrip('/')}/api/v1/{path}"
+    try:
+        if method == "POST":
+            return call("POST", url, urlencode(parameters).encode(), _FORM)
+        return call("GET", f"{url}?{urlencode(parameters)}" if parameters else url, None, {"User-Agent": "headworks"})
+    except UpstreamAway as error:
+        raise Unavailable(str(error)) from error
+
+
+def _data(path: str, asked: Mapping[str, object]) -> Any:
+    answer = ask(path, [(name, str(value)) for name, value in asked.items()])
+    try:
+        body = json.loads(answer.body)
+        if body["status"] == "success":
+            return body["data"]
+        said, kind = str(body["error"]), str(body.get("errorType", ""))
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unavailable(f"the metrics server answered {answer.status} without Prometheus' JSON") from error
+    known: dict[str, type[QueryError]] = {"bad_data": BadQuery, "timeout": TimedOut, "execution": QueryError}
+    raise known.get(kind, BadQuery if answer.status in (400, 422) else Unavailable)(said)

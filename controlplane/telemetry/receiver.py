@@ -1,0 +1,133 @@
+"""The remote-write receiver: who writes → what → may they → keep it, here or in the external server.
+
+204: all samples are durable. 400 and 413: nothing was kept, and the same body will never be taken. 503, and 429 from an
+external server: nothing was kept; send the same again after Retry-After seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from pathlib import Path
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+
+from controlplane import settings_rows as rows
+from controlplane.core.errors import Refused, TooLarge, problem_response
+from controlplane.core.models import Target
+from controlplane.core.security import target_of
+from controlplane.telemetry import forwarding
+from controlplane.telemetry.ownership import check_series
+from controlplane.telemetry.refusals import BadWrite, Busy, MethodNotAllowed, UnsupportedForm
+from controlplane.telemetry.store.admission import Window
+from controlplane.telemetry.store.database import FILE_NAME, StoreUnavailable
+from controlplane.telemetry.store.packing import pack
+from controlplane.telemetry.store.writer import NotStored, Owner, SeriesRemoved, writer_of
+from wire.problems import Problem
+from wire.remote_write import CONTENT_ENCODING, BadBody, Body, BodyTooLarge, Bounds, decode
+
+log = logging.getLogger(__name__)
+
+_SHOWN_PROBLEMS = 10
+_packer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics-packer")
+
+
+def store_path() -> Path:
+    """The embedded store's file."""
+    return Path(settings.DATA_DIR) / FILE_NAME
+
+
+def receive(request: HttpRequest) -> HttpResponse:
+    """Answer one write. A refusal is a problem body that names every reason."""
+    try:
+        target = authenticated(request)
+        take(target, request.read(rows.METRICS_BODY_MAX_BYTES.read() + 1))
+    except Refused as refused:
+        return problem_response(refused)
+    return HttpResponse(status=HTTPStatus.NO_CONTENT)
+
+
+def authenticated(request: HttpRequest) -> Target:
+    """Who writes, known before its body is read. Raises Refused."""
+    if request.method != "POST":
+        raise MethodNotAllowed("write with POST")
+    target = target_of(request)
+    encoding = request.headers.get("content-encoding", CONTENT_ENCODING)
+    if encoding != CONTENT_ENCODING or "io.prometheus.write.v2" in request.headers.get("content-type", ""):
+        raise UnsupportedForm("send remote write 1.0: application/x-protobuf, Content-Encoding: snappy")
+    return target
+
+
+def take(target: Target, raw: bytes) -> None:
+    """Keep a body whole. Raises Refused; nothing of it is kept then."""
+    bounds = Bounds(
+        body_bytes=rows.METRICS_BODY_MAX_BYTES.read(),
+        labels=rows.METRICS_LABELS_MAX.read(),
+        value_length=rows.METRICS_LABEL_VALUE_MAX_CHARACTERS.read(),
+    )
+    owner = Owner(str(target.kind), target.name)
+    body = _decoded(raw, bounds)
+    if url := rows.REMOTE_WRITE_URL.read():
+        _refuse(forwarding.check(owner, body.keys, bounds))
+        forwarding.pass_on(url, raw)
+        return
+    try:
+        _store(owner, body, bounds)
+    except NotStored as error:
+        _refuse(error.problems)
+    except StoreUnavailable as error:
+        log.error("%s", error)
+        raise Busy("the metric store cannot be written now; send again") from error
+
+
+def _decoded(raw: bytes, bounds: Bounds) -> Body:
+    try:
+        # Packed, a body is nearly always smaller: what is larger than this is refused unread.
+        if len(raw) > bounds.body_bytes:
+            raise BodyTooLarge("body_too_large", f"send at most {bounds.body_bytes} bytes at once")
+        return decode(raw, bounds)
+    except BodyTooLarge as error:
+        raise TooLarge(str(error), code=error.reason) from error
+    except BadBody as error:
+        raise BadWrite(str(error), code=error.reason) from error
+
+
+def _store(owner: Owner, body: Body, bounds: Bounds) -> None:
+    writer = writer_of(store_path())
+    now_ms = int(time.time() * 1000)
+    window = Window(
+        oldest_ms=now_ms - rows.METRICS_KEEP_DAYS.read() * 86_400_000,
+        newest_ms=now_ms + rows.METRICS_FUTURE_SECONDS.read() * 1000,
+        late_ms=rows.METRICS_LATE_SECONDS.read() * 1000,
+    )
+    samples = (body.counts, body.times_ms, body.values)
+    for last_try in (False, True):
+        fresh, problems = check_series(owner, body.keys, writer.known(owner), bounds)
+        _refuse(problems)
+        try:
+            writer.write(owner, body.keys, fresh, samples, window, rows.METRICS_SERIES_PER_TARGET_MAX.read())
+            break
+        except SeriesRemoved:
+            if last_try:
+                raise Busy("series are being removed; send again") from None
+    if writer.samples_written >= rows.METRICS_PACK_SAMPLES.read():
+        writer.samples_written = 0
+        _packer.submit(_pack, store_path(), now_ms)
+
+
+def _pack(path: Path, older_than_ms: int) -> None:
+    try:
+        pack(path, older_than_ms)
+    except StoreUnavailable:
+        log.exception("samples could not be packed; they are kept unpacked")
+
+
+def _refuse(problems: Sequence[Problem]) -> None:
+    """Raises BadWrite with every distinct reason, if there is one."""
+    distinct = list({(problem.rule, problem.message): problem for problem in problems}.values())[:_SHOWN_PROBLEMS]
+    if distinct:
+        raise BadWrite("; ".join(f"{p.path}: {p.message}" for p in distinct), distinct, code=distinct[0].rule)

@@ -1,0 +1,124 @@
+"""Chunks: the times and values of one series, each as a small blob.
+
+Times: deltas of deltas. Values: decimals (as GPUs and engines report them) as differences of whole numbers, others as
+XOR with the value before, bytes of one rank together. Both then deflated where that makes them smaller: at some 300
+bytes it is smaller than zstd and unpacked five times as fast. Exact: what comes out has the bits that went in.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.telemetry.store.columns import Floats, Ints, bits_of
+
+_WIDTHS: tuple[type[np.signedinteger], ...] = (np.int8, np.int16, np.int32, np.int64)
+_LEVEL, _RAW_DEFLATE = 6, -15
+_COMPRESSED = 0x80
+_XOR = 0x0F
+_NO_PAYLOAD = 0x70
+_MAX_DECIMALS = 4
+# Whole numbers up to here are exact in a float.
+_MAX_WHOLE = 2.0**53
+_FIRST = struct.Struct("<Bq")
+_FIRST_TWO = struct.Struct("<Bqq")
+
+
+def encode_times(times_ms: Ints) -> bytes:
+    """At least one time, ascending."""
+    first = int(times_ms[0])
+    steps = np.diff(times_ms)
+    step = int(steps[0]) if len(steps) else len(steps)
+    tag, payload = _packed(np.diff(steps))
+    return _FIRST_TWO.pack(tag, first, step) + payload
+
+
+# Series that are pushed together have the same times: a page of 400 series decodes 50 blobs.
+@lru_cache(maxsize=4096)
+def decode_times(blob: bytes, count: int) -> Ints:
+    tag, first, step = _FIRST_TWO.unpack_from(blob)
+    times = np.empty(count, np.int64)
+    times[0] = first
+    if count > 1:
+        times[1:] = step
+        if tag != _NO_PAYLOAD:
+            times[2:] += np.cumsum(_unpacked(tag, blob[_FIRST_TWO.size :]))
+        np.cumsum(times, out=times)
+    times.flags.writeable = False
+    return times
+
+
+def encode_values(values: Floats) -> bytes:
+    """At least one value."""
+    for decimals in range(_MAX_DECIMALS + 1):
+        whole = _as_whole(values, 10.0**decimals)
+        if whole is not None:
+            tag, payload = _packed(np.diff(whole))
+            return _FIRST.pack(tag | decimals, int(whole[0])) + payload
+    bits = bits_of(values)
+    ranks = (bits[1:] ^ bits[:-1]).view(np.uint8).reshape(-1, 8).T
+    tag, payload = _smaller(0, np.ascontiguousarray(ranks).tobytes())
+    return _FIRST.pack(tag | _XOR, int(bits[0])) + payload
+
+
+# A page is asked again and again; this holds an hour of 16,000 series at 15 s, in 32 MB.
+@lru_cache(maxsize=16_384)
+def decode_values(blob: bytes, count: int) -> Floats:
+    values = _decoded(blob, count)
+    values.flags.writeable = False
+    return values
+
+
+def _decoded(blob: bytes, count: int) -> Floats:
+    tag, first = _FIRST.unpack_from(blob)
+    payload = blob[_FIRST.size :]
+    kind = tag & 0x0F
+    if kind == _XOR:
+        ranks = zlib.decompress(payload, _RAW_DEFLATE) if tag & _COMPRESSED else payload
+        changes = np.frombuffer(ranks, np.uint8).reshape(8, count - 1).T
+        bits = np.empty(count, np.int64)
+        bits[0] = first
+        bits[1:] = np.ascontiguousarray(changes).view(np.int64).ravel()
+        values: Floats = np.bitwise_xor.accumulate(bits).view(np.float64)
+        return values
+    whole = np.empty(count, np.int64)
+    whole[0] = first
+    if tag & _NO_PAYLOAD == _NO_PAYLOAD:
+        whole[1:] = 0
+    else:
+        whole[1:] = _unpacked(tag, payload)
+    decimals: Floats = np.cumsum(whole) / 10.0**kind
+    return decimals
+
+
+def _as_whole(values: Floats, scale: float) -> Ints | None:
+    """`values` × `scale` as whole numbers, if dividing them gives back the same bits."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = np.rint(values * scale)
+    if not np.all(np.abs(scaled) < _MAX_WHOLE):
+        return None
+    whole: Ints = scaled.astype(np.int64)
+    return whole if np.array_equal(bits_of(whole / scale), bits_of(values)) else None
+
+
+def _packed(numbers: Ints) -> tuple[int, bytes]:
+    """A tag (width in bits 4 to 6, bit 7: compressed) and the bytes of whole numbers in the least width that does."""
+    if not numbers.any():
+        return _NO_PAYLOAD, b""
+    largest = max(abs(int(numbers.min())), abs(int(numbers.max())))
+    rank = next(rank for rank, width in enumerate(_WIDTHS) if largest <= np.iinfo(width).max)
+    return _smaller(rank << 4, numbers.astype(_WIDTHS[rank]).tobytes())
+
+
+def _smaller(tag: int, payload: bytes) -> tuple[int, bytes]:
+    compressed = zlib.compress(payload, _LEVEL, _RAW_DEFLATE)
+    return (tag | _COMPRESSED, compressed) if len(compressed) < len(payload) else (tag, payload)
+
+
+def _unpacked(tag: int, payload: bytes) -> NDArray[np.signedinteger]:
+    raw = zlib.decompress(payload, _RAW_DEFLATE) if tag & _COMPRESSED else payload
+    return np.frombuffer(raw, _WIDTHS[tag >> 4 & 0x03])

@@ -1,0 +1,93 @@
+"""The store's file: its tables, and connections that write or read it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+FILE_NAME = "metrics.sqlite3"
+VERSION = 1
+_BUSY_SECONDS = 5.0
+_CACHE_KIB = 32 << 10
+
+# Ids grow and are never given twice (AUTOINCREMENT), so that what a process remembers by id stays true.
+_TABLES = """
+CREATE TABLE series (id INTEGER PRIMARY KEY AUTOINCREMENT, labels TEXT NOT NULL UNIQUE, newest_ms INTEGER NOT NULL);
+CREATE TABLE label (
+    name TEXT NOT NULL, value TEXT NOT NULL, series INTEGER NOT NULL, PRIMARY KEY (name, value, series)
+) WITHOUT ROWID;
+CREATE TABLE batch (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, oldest_ms INTEGER NOT NULL, newest_ms INTEGER NOT NULL,
+    samples INTEGER NOT NULL, data BLOB NOT NULL
+);
+CREATE TABLE chunk (
+    series INTEGER NOT NULL, newest_ms INTEGER NOT NULL, oldest_ms INTEGER NOT NULL, samples INTEGER NOT NULL,
+    times BLOB NOT NULL, bits BLOB NOT NULL, PRIMARY KEY (series, newest_ms)
+) WITHOUT ROWID;
+CREATE INDEX chunk_age ON chunk (newest_ms);
+CREATE TABLE moved (series_removals INTEGER NOT NULL, packed_seq INTEGER NOT NULL);
+INSERT INTO moved VALUES (0, 0);
+"""
+
+
+class StoreUnavailable(RuntimeError):
+    """The store cannot be read or written now: its disk is full, its file is locked for too long or damaged."""
+
+
+def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
+    """A connection that any thread may use, one at a time; it begins no transaction by itself. Raises StoreUnavailable.
+
+    The file is made (mode 0600; SQLite gives its log the same) where there is none.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreUnavailable(f"the metric store {path} cannot be opened: {error}") from error
+    try:
+        _prepare(connection)
+        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        # FULL: what was answered survives a power cut too.
+        connection.execute("PRAGMA synchronous=FULL" if writing else "PRAGMA query_only=ON")
+    except (sqlite3.Error, StoreUnavailable) as error:
+        connection.close()
+        raise StoreUnavailable(f"the metric store {path} cannot be used: {error}") from error
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    # Before the first table: a file's way to give space back is fixed from then on.
+    if _version(connection) == 0:
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        connection.execute("PRAGMA journal_mode=WAL")
+        with transaction(connection):
+            if _version(connection) == 0:
+                for statement in _TABLES.strip().split(";\n"):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version={VERSION}")
+    if (found := _version(connection)) != VERSION:
+        raise StoreUnavailable(f"it has version {found}; this program reads and writes version {VERSION}")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, *, writing: bool = True) -> Iterator[None]:
+    """All or nothing; a reading one sees one moment of the store. Raises StoreUnavailable."""
+    try:
+        connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+        try:
+            yield
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"the metric store cannot be used now: {error}") from error

@@ -1,0 +1,105 @@
+"""Packing: from batches, as they were written, to compressed chunks of one series each."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from controlplane.telemetry.store.codec import decode_times, decode_values, encode_times, encode_values
+from controlplane.telemetry.store.columns import Columns, Floats, Ints, joined, unpack_batch
+from controlplane.telemetry.store.database import connect, transaction
+
+# An hour at 15 s. Longer chunks pack little better and cost more to read in part.
+CHUNK_SAMPLES = 240
+
+_Chunk = tuple[int, int, int, int, bytes, bytes]
+
+
+def pack(path: Path, older_than_ms: int) -> int:
+    """Pack everything, if the oldest sample that is not packed is older than `older_than_ms`; samples packed.
+
+    One process packs at a time; another that asks meanwhile gets 0. What is read and computed takes no lock of the
+    store; writing takes it for as long as the rows take. Raises StoreUnavailable.
+    """
+    with only_one(path) as alone, closing(connect(path, writing=True)) as connection:
+        if not alone:
+            return 0
+        with transaction(connection, writing=False):
+            (oldest,) = connection.execute("SELECT MIN(oldest_ms) FROM batch").fetchone()
+            if oldest is None or oldest >= older_than_ms:
+                return 0
+            rows = connection.execute("SELECT seq, data FROM batch ORDER BY seq").fetchall()
+            columns = joined([unpack_batch(data) for _, data in rows])
+            old, new = _repacked(connection, columns)
+        with transaction(connection):
+            connection.executemany("DELETE FROM chunk WHERE series = ? AND newest_ms = ?", old)
+            connection.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?)", new)
+            connection.executemany(
+                "UPDATE series SET newest_ms = MAX(newest_ms, ?) WHERE id = ?", [(row[1], row[0]) for row in new]
+            )
+            connection.execute("DELETE FROM batch WHERE seq <= ?", (rows[-1][0],))
+            connection.execute("UPDATE moved SET packed_seq = ?", (rows[-1][0],))
+        return len(columns.series)
+
+
+@contextmanager
+def only_one(path: Path) -> Iterator[bool]:
+    """Whether this is the one process and thread that rearranges the store, until the block ends."""
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _repacked(connection: sqlite3.Connection, columns: Columns) -> tuple[list[tuple[int, int]], list[_Chunk]]:
+    """Keys of chunks that go, and chunks that come."""
+    old: list[tuple[int, int]] = []
+    new: list[_Chunk] = []
+    columns = columns.take(np.lexsort((columns.times_ms, columns.series)))
+    numbers, starts = np.unique(columns.series, return_index=True)
+    ends = [*starts[1:].tolist(), len(columns.series)]
+    for series, start, end in zip(numbers.tolist(), starts.tolist(), ends, strict=True):
+        times, values = columns.times_ms[start:end], columns.values[start:end]
+        gone, times, values = _with_stored(connection, series, times, values)
+        old += gone
+        new += _chunks(series, times, values)
+    return old, new
+
+
+def _with_stored(
+    connection: sqlite3.Connection, series: int, times: Ints, values: Floats
+) -> tuple[list[tuple[int, int]], Ints, Floats]:
+    """New samples joined with those of the chunks that they fall into, and of the newest one if it has room."""
+    touched = connection.execute(
+        "SELECT newest_ms, samples, times, bits FROM chunk WHERE series = ? AND newest_ms >= ?", (series, int(times[0]))
+    ).fetchall()
+    if not touched:
+        touched = connection.execute(
+            "SELECT newest_ms, samples, times, bits FROM chunk WHERE series = ? AND samples < ? "
+            "AND newest_ms = (SELECT MAX(newest_ms) FROM chunk WHERE series = ?)",
+            (series, CHUNK_SAMPLES, series),
+        ).fetchall()
+    if not touched:
+        return [], times, values
+    times = np.concatenate([*(decode_times(blob, count) for _, count, blob, _ in touched), times])
+    values = np.concatenate([*(decode_values(blob, count) for _, count, _, blob in touched), values])
+    order = np.argsort(times, kind="stable")
+    return [(series, newest) for newest, *_ in touched], times[order], values[order]
+
+
+def _chunks(series: int, times: Ints, values: Floats) -> Iterator[_Chunk]:
+    for start in range(0, len(times), CHUNK_SAMPLES):
+        part, kept = times[start : start + CHUNK_SAMPLES], values[start : start + CHUNK_SAMPLES]
+        yield series, int(part[-1]), int(part[0]), len(part), encode_times(part), encode_values(kept)

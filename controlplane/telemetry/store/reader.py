@@ -1,0 +1,171 @@
+"""Reading the store: label sets and samples of the series that matchers choose."""
+
+from __future__ import annotations
+
+import json
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from controlplane.telemetry.store.codec import decode_times, decode_values
+from controlplane.telemetry.store.columns import Columns, Ints, joined
+from controlplane.telemetry.store.database import connect, transaction
+from controlplane.telemetry.store.matching import Matcher, matching_series
+from controlplane.telemetry.store.tail import Tail
+
+Labels = dict[str, str]
+Counted = Callable[[int], None]
+
+_IDLE_CONNECTIONS = 4
+# Numbers fit 16 bits and are then sorted by radix, five times as fast.
+_NARROW = 1 << 16
+
+
+class Selection(NamedTuple):
+    """`columns.series` are row numbers into `labels`; sorted by row, then time, no time twice in a row."""
+
+    labels: list[Labels]
+    columns: Columns
+
+
+class Reader:
+    """Reads from any thread of one process. Every call raises StoreUnavailable where the file cannot be read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._idle: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue(_IDLE_CONNECTIONS)
+        self._tail = Tail()
+        self._labels: dict[int, Labels] = {}
+        self._lock = threading.Lock()
+
+    def select(self, matchers: Sequence[Matcher], after_ms: int, until_ms: int, counted: Counted) -> Selection:
+        """Samples with `after_ms` < time <= `until_ms`.
+
+        `counted` is told how many samples come next, before they are unpacked; it may raise to end the reading.
+        """
+        with self._moment() as connection:
+            ids = matching_series(connection, matchers)
+            tail = self._tail.read(connection)
+            columns = joined(
+                [
+                    _packed(connection, ids, after_ms, until_ms, counted),
+                    _unpacked(tail, ids, after_ms, until_ms, counted),
+                ]
+            )
+            columns = _sorted(columns)
+            # Only series with a sample in the range count.
+            first = np.diff(columns.series, prepend=-1) != 0
+            labels = self._labels_of(connection, ids[columns.series[first]])
+        return Selection(labels, columns._replace(series=np.cumsum(first) - 1))
+
+    def series(self, match_sets: Sequence[Sequence[Matcher]], after_ms: int, until_ms: int) -> list[Labels]:
+        """Label sets with samples between the times that any of the sets of matchers chooses."""
+        with self._moment() as connection:
+            chosen = [matching_series(connection, matchers) for matchers in match_sets] or [np.empty(0, np.int64)]
+            ids = np.unique(np.concatenate(chosen))
+            alive = _alive(connection, ids, self._tail.read(connection), after_ms, until_ms)
+            return self._labels_of(connection, alive)
+
+    def label_names(self) -> list[str]:
+        with self._moment() as connection:
+            return [name for (name,) in connection.execute("SELECT DISTINCT name FROM label ORDER BY name")]
+
+    def label_values(self, name: str) -> list[str]:
+        query = "SELECT DISTINCT value FROM label WHERE name = ? ORDER BY value"
+        with self._moment() as connection:
+            return [value for (value,) in connection.execute(query, (name,))]
+
+    @contextmanager
+    def _moment(self) -> Iterator[sqlite3.Connection]:
+        """A connection in a transaction: everything read in it is of one moment."""
+        try:
+            connection = self._idle.get_nowait()
+        except queue.Empty:
+            connection = connect(self._path, writing=False)
+        try:
+            with transaction(connection, writing=False):
+                yield connection
+        finally:
+            try:
+                self._idle.put_nowait(connection)
+            except queue.Full:
+                connection.close()
+
+    def _labels_of(self, connection: sqlite3.Connection, ids: Ints) -> list[Labels]:
+        wanted = ids.tolist()
+        with self._lock:
+            for number in wanted:
+                if number not in self._labels:
+                    (text,) = connection.execute("SELECT labels FROM series WHERE id = ?", (number,)).fetchone()
+                    self._labels[number] = json.loads(text)
+            return [self._labels[number] for number in wanted]
+
+
+@lru_cache(maxsize=16)
+def reader_of(path: Path) -> Reader:
+    """The process's one reader of a file."""
+    return Reader(path)
+
+
+_CHUNKS = """
+SELECT series, samples, times, bits FROM chunk WHERE series IN (SELECT value FROM json_each(?))
+AND newest_ms > ? AND oldest_ms <= ? ORDER BY series, newest_ms
+"""
+
+
+def _packed(connection: sqlite3.Connection, ids: Ints, after_ms: int, until_ms: int, counted: Counted) -> Columns:
+    numbers, lengths, times, values = [], [], [], []
+    row_of = {number: row for row, number in enumerate(ids.tolist())}
+    for series, samples, time_blob, value_blob in connection.execute(
+        _CHUNKS, (json.dumps(ids.tolist()), after_ms, until_ms)
+    ):
+        counted(samples)
+        numbers.append(row_of[series])
+        lengths.append(samples)
+        times.append(decode_times(time_blob, samples))
+        values.append(decode_values(value_blob, samples))
+    if not numbers:
+        return joined([])
+    columns = Columns(np.repeat(numbers, lengths), np.concatenate(times), np.concatenate(values))
+    return columns.take((columns.times_ms > after_ms) & (columns.times_ms <= until_ms))
+
+
+def _unpacked(tail: Columns, ids: Ints, after_ms: int, until_ms: int, counted: Counted) -> Columns:
+    if not len(ids) or not len(tail.series):
+        return joined([])
+    row_of = np.full(max(int(ids[-1]), int(tail.series.max())) + 1, -1, np.int64)
+    row_of[ids] = np.arange(len(ids))
+    rows = row_of[tail.series]
+    where = np.flatnonzero((rows >= 0) & (tail.times_ms > after_ms) & (tail.times_ms <= until_ms))
+    counted(len(where))
+    return Columns(rows[where], tail.times_ms[where], tail.values[where])
+
+
+def _sorted(columns: Columns) -> Columns:
+    """By row, then time. Parts come in order of time but for late samples."""
+    rows = columns.series
+    if not len(rows):
+        return columns
+    narrow = rows.astype(np.uint16) if int(rows.max()) < _NARROW else rows
+    columns = columns.take(np.argsort(narrow, kind="stable"))
+    if np.any((np.diff(columns.times_ms) < 0) & (np.diff(columns.series) == 0)):
+        columns = columns.take(np.lexsort((columns.times_ms, columns.series)))
+    return columns
+
+
+_ALIVE = """
+SELECT DISTINCT series FROM chunk WHERE series IN (SELECT value FROM json_each(?)) AND newest_ms > ? AND oldest_ms <= ?
+"""
+
+
+def _alive(connection: sqlite3.Connection, ids: Ints, tail: Columns, after_ms: int, until_ms: int) -> Ints:
+    packed = [series for (series,) in connection.execute(_ALIVE, (json.dumps(ids.tolist()), after_ms, until_ms))]
+    recent = tail.series[(tail.times_ms > after_ms) & (tail.times_ms <= until_ms)]
+    return np.union1d(np.array(packed, np.int64), np.intersect1d(recent, ids))

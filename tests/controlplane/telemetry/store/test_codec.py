@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from controlplane.telemetry.store.codec import decode_times, decode_values, encode_times, encode_values
+from controlplane.telemetry.store.columns import Columns, bits_of, pack_batch, unpack_batch
+from wire.remote_write import STALE
+
+ANY_FLOATS = st_numpy.arrays(np.float64, st.integers(1, 50), elements=st.floats(width=64))
+DECIMALS = st.lists(st.integers(-(10**7), 10**7), min_size=1, max_size=50)
+TIMES = st.lists(st.integers(-(2**60), 2**60), min_size=1, max_size=50, unique=True).map(sorted)
+
+
+def values_back(values):
+    return bits_of(decode_values(encode_values(values), len(values)))
+
+
+@given(values=ANY_FLOATS)
+def test_any_values_keep_their_bits(values):
+    assert np.array_equal(values_back(values), bits_of(values))
+
+
+@given(numbers=DECIMALS, digits=st.integers(0, 6))
+def test_decimals_keep_their_bits(numbers, digits):
+    values = np.array([round(number / 10**digits, digits) for number in numbers])
+    assert np.array_equal(values_back(values), bits_of(values))
+
+
+def test_a_stale_marker_and_a_negative_zero_keep_their_bits():
+    values = np.array([1.0, STALE, -0.0, np.nan, np.inf, -np.inf])
+    assert np.array_equal(values_back(values), bits_of(values))
+
+
+@given(times=TIMES)
+def test_times_come_back(times):
+    columns = np.array(times, np.int64)
+    assert np.array_equal(decode_times(encode_times(columns), len(columns)), columns)
+
+
+@given(values=ANY_FLOATS)
+def test_a_batch_comes_back(values):
+    numbers = np.arange(len(values))
+    columns = Columns(numbers, numbers - 10**12, values)
+    series, times_ms, back = unpack_batch(pack_batch(columns))
+    assert np.array_equal(series, columns.series)
+    assert np.array_equal(times_ms, columns.times_ms)
+    assert np.array_equal(bits_of(back), bits_of(values))
+
+
+def test_what_gpus_report_takes_less_than_four_bytes_a_sample():
+    dice = random.Random(3)
+    count = 240
+    times = np.array([15_000 * place + dice.randrange(40) for place in range(count)], np.int64)
+    columns = [
+        np.array([float(round(dice.gauss(60, 3))) for _ in range(count)]),
+        np.array([round(dice.random(), 3) for _ in range(count)]),
+        np.cumsum([float(dice.randrange(3000)) for _ in range(count)]),
+        np.array([81559.0] * count),
+    ]
+    size = sum(len(encode_values(values)) + len(encode_times(times)) for values in columns)
+    assert size / (count * len(columns)) < 4

@@ -1,0 +1,232 @@
+"""Prometheus' HTTP API over the embedded store."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from django.test import Client
+
+from controlplane.core.models import Role, User
+from controlplane.telemetry import embedded, query, urls
+from controlplane.telemetry.promql.errors import BadQuery
+from controlplane.telemetry.tasks import compact_metrics
+from tests.controlplane.telemetry.conftest import BASE
+from tests.controlplane.telemetry.filling import named
+from wire.remote_write import Series
+
+READS = {
+    "query": {"query": "up"},
+    "query_range": {"query": "up", "start": "0", "end": "60", "step": "15"},
+    "series": {"match[]": "up"},
+    "labels": {},
+    "label/node/values": {},
+    "status/buildinfo": {},
+}
+
+
+def test_the_table_names_every_address():
+    patterns = {str(pattern.pattern).replace("<str:name>", "node") for pattern in urls.urlpatterns}
+    assert patterns == {*READS, "write", "^(?P<rest>.*)$"}
+
+
+@pytest.mark.parametrize("path", READS)
+def test_people_read_and_strangers_do_not(rest_of, path):
+    for role in Role:
+        assert rest_of(role).client.get(f"{BASE}/{path}", READS[path]).status_code == 200
+    refused = rest_of(None).client.get(f"{BASE}/{path}", READS[path])
+    assert (refused.status_code, refused["www-authenticate"]) == (401, "Bearer")
+    assert refused.json()["status"] == "error"
+
+
+@pytest.mark.parametrize("path", READS)
+def test_a_target_does_not_read(node, path):
+    answer = Client(headers={"authorization": f"Bearer {node.token}"}).get(f"{BASE}/{path}", READS[path])
+    assert answer.status_code == 401
+
+
+def test_a_browser_posts_only_with_its_csrf_token(db):
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(User.objects.create(username="ada"))
+    assert client.get(f"{BASE}/query", READS["query"]).status_code == 200
+    assert client.post(f"{BASE}/query", READS["query"]).status_code == 403
+
+
+def test_a_range_query_gives_a_matrix(ask, fill, now_ms):
+    fill([named("a", [(now_ms - 30_000 + at * 10_000, float(at)) for at in range(4)], gpu="1")])
+    start = now_ms / 1000 - 30
+    data = ask("query_range", query="a + 0.5", start=start, end=start + 30, step="15s").json()["data"]
+    values = [[start, "0.5"], [start + 15, "1.5"], [start + 30, "3.5"]]
+    assert data == {"resultType": "matrix", "result": [{"metric": {"gpu": "1", "node": "n-1"}, "values": values}]}
+
+
+def test_rows_of_a_matrix_are_sorted_and_those_without_a_value_left_out(ask, fill, now_ms):
+    fill(named("a", [(now_ms, value)], gpu=gpu) for gpu, value in (("2", 1.0), ("1", 1.0), ("3", -1.0)))
+    at = now_ms / 1000
+    result = ask("query_range", query="a > 0", start=at, end=at, step=1).json()["data"]["result"]
+    assert [row["metric"]["gpu"] for row in result] == ["1", "2"]
+
+
+def test_a_form_may_be_posted(viewer, fill, now_ms):
+    fill([named("a", [(now_ms, 1.0)])])
+    answer = viewer.client.post(f"{BASE}/query", {"query": "a", "time": now_ms / 1000})
+    assert len(answer.json()["data"]["result"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("promql", "kind", "result"),
+    [
+        ("1 + 1", "scalar", "2"),
+        ('"text"', "string", "text"),
+        ("0 / 0", "scalar", "NaN"),
+        ("1 / 0", "scalar", "+Inf"),
+        ("-1 / 0", "scalar", "-Inf"),
+        ("1e21", "scalar", "1e+21"),
+        ("0.1", "scalar", "0.1"),
+    ],
+)
+def test_scalars_are_written_as_prometheus_does(ask, promql, kind, result):
+    data = ask("query", query=promql, time="10.5").json()["data"]
+    assert data == {"resultType": kind, "result": [10.5, result]}
+
+
+def test_a_range_selector_gives_its_samples(ask, fill, now_ms):
+    fill([named("a", [(now_ms - 1500, 1.0), (now_ms, 2.0)])])
+    (row,) = ask("query", query="a[1m]", time=now_ms / 1000).json()["data"]["result"]
+    assert row["values"] == [[now_ms / 1000 - 1.5, "1"], [now_ms / 1000, "2"]]
+
+
+@pytest.mark.parametrize("at", ["2026-01-02T03:04:05Z", "2026-01-02T06:04:05+03:00", "1767323045", "1767323045.000"])
+def test_times_are_seconds_or_rfc_3339(ask, at):
+    assert ask("query", query="time()", time=at).json()["data"]["result"] == [1767323045.0, "1767323045"]
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "status", "kind"),
+    [
+        ("query", {}, 400, "bad_data"),
+        ("query", {"query": "sum("}, 400, "bad_data"),
+        ("query", {"query": "deriv(a[5m])"}, 422, "execution"),
+        ("query", {"query": "a", "time": "noon"}, 400, "bad_data"),
+        ("query", {"query": "a", "time": "NaN"}, 400, "bad_data"),
+        ("query", {"query": "a", "time": "1e300"}, 400, "bad_data"),
+        ("query", {"query": "a", "time": "2026-01-02T03:04:05"}, 400, "bad_data"),
+        ("query", {"query": "a", "lookback_delta": "0"}, 400, "bad_data"),
+        ("query", {"query": "a", "timeout": "soon"}, 400, "bad_data"),
+        ("query_range", {"query": "a", "start": "0", "end": "1"}, 400, "bad_data"),
+        ("query_range", {"query": "a", "start": "1", "end": "0", "step": "1"}, 400, "bad_data"),
+        ("query_range", {"query": "a", "start": "0", "end": "1", "step": "0"}, 400, "bad_data"),
+        ("query_range", {"query": "a", "start": "0", "end": "11001", "step": "1"}, 400, "bad_data"),
+        ("query_range", {"query": "a[5m]", "start": "0", "end": "1", "step": "1"}, 400, "bad_data"),
+        ("query_range", {"query": "a", "start": "0", "end": "253402300799", "step": "1e-3"}, 400, "bad_data"),
+        ("series", {}, 400, "bad_data"),
+        ("series", {"match[]": "a + b"}, 400, "bad_data"),
+        ("series", {"match[]": "a", "start": "2", "end": "1"}, 400, "bad_data"),
+        ("labels", {"limit": "-1"}, 400, "bad_data"),
+        ("status/config", {}, 404, "not_found"),
+    ],
+)
+def test_errors_have_prometheus_form(ask, path, parameters, status, kind):
+    answer = ask(path, **parameters)
+    assert (answer.status_code, answer.json()["status"], answer.json()["errorType"]) == (status, "error", kind)
+    assert answer.json()["error"]
+
+
+def test_eleven_thousand_steps_are_the_limit(ask):
+    answer = ask("query_range", query="1", start=0, end=11_000, step=1)
+    assert len(answer.json()["data"]["result"][0]["values"]) == 11_001
+
+
+def test_another_method_is_refused(viewer):
+    assert viewer.client.put(f"{BASE}/query").status_code == 405
+    assert viewer.client.post(f"{BASE}/label/node/values").status_code == 405
+
+
+def test_a_query_over_too_much_is_refused(ask, fill, now_ms, monkeypatch):
+    monkeypatch.setenv("HEADWORKS_METRICS_QUERY_SAMPLES_MAX", "1000")
+    fill([named("a", [(now_ms - at, 1.0) for at in range(1001)])])
+    answer = ask("query", query="sum_over_time(a[1m])", time=now_ms / 1000)
+    assert (answer.status_code, answer.json()["errorType"]) == (422, "execution")
+
+
+def test_too_many_queries_at_once_wait_and_are_then_refused(ask, monkeypatch):
+    monkeypatch.setenv("HEADWORKS_METRICS_QUERIES_AT_ONCE", "1")
+    monkeypatch.setenv("HEADWORKS_METRICS_QUERY_SECONDS", "1")
+    with embedded.reading():
+        answer = ask("query", query="a")
+    assert (answer.status_code, answer.json()["errorType"], answer["retry-after"]) == (503, "timeout", "5")
+    assert ask("query", query="a").status_code == 200
+
+
+def test_a_store_that_cannot_be_read_is_said_to_be(ask, own_store):
+    own_store.write_bytes(b"not a database" * 1000)
+    answer = ask("query", query="a")
+    assert (answer.status_code, answer.json()["errorType"]) == (503, "unavailable")
+
+
+def test_another_look_back_may_be_asked_for(ask, fill, now_ms):
+    fill([named("a", [(now_ms - 30_000, 1.0)])])
+    for given, rows in (("10s", 0), ("31", 1)):
+        answer = ask("query", query="a", time=now_ms / 1000, lookback_delta=given)
+        assert len(answer.json()["data"]["result"]) == rows
+
+
+@pytest.fixture
+def two_series(fill, now_ms):
+    fill([named("a", [(now_ms - 600_000, 1.0)], pool="short"), named("b", [(now_ms, 1.0)], gpu="1")])
+
+
+def test_series_are_found_by_any_selector(ask, two_series):
+    found = ask("series", **{"match[]": ["a", '{gpu="1"}', "nothing"]}).json()["data"]
+    assert [row["__name__"] for row in found] == ["a", "b"]
+
+
+def test_series_are_found_by_when_they_have_samples(ask, two_series, now_ms):
+    for start, end, names in ((-601, -599, ["a"]), (-500, -1, []), (-1, 1, ["b"]), (-700, 1, ["a", "b"])):
+        asked = {"match[]": '{__name__=~".+"}', "start": now_ms / 1000 + start, "end": now_ms / 1000 + end}
+        assert [row["__name__"] for row in ask("series", **asked).json()["data"]] == names
+
+
+def test_labels_and_their_values(ask, two_series):
+    assert ask("labels").json()["data"] == ["__name__", "gpu", "node", "pool"]
+    assert ask("labels", **{"match[]": "a"}).json()["data"] == ["__name__", "node", "pool"]
+    assert ask("label/__name__/values").json()["data"] == ["a", "b"]
+    assert ask("label/node/values", **{"match[]": '{gpu="1"}'}).json()["data"] == ["n-1"]
+    assert ask("label/nothing/values").json()["data"] == []
+    assert ask("labels", limit=2).json()["data"] == ["__name__", "gpu"]
+
+
+def test_build_information_says_which_prometheus_this_answers_as(ask):
+    assert ask("status/buildinfo").json()["data"]["version"] == "3.0.0"
+
+
+def test_python_reads_the_same(fill, now_ms):
+    fill([named("a", [(now_ms, 2.5)], gpu="1"), named("a", [(now_ms, math.nan)], gpu="2")])
+    first, second = query.instant("a * 2", now_ms)
+    assert first == ({"node": "n-1", "gpu": "1"}, now_ms, 5.0)
+    assert math.isnan(second.value)
+    assert query.instant("7", now_ms) == [({}, now_ms, 7.0)]
+    (series,) = query.range_('a{gpu="1"}', now_ms - 1000, now_ms + 1000, 1000)
+    assert series == ({"__name__": "a", "node": "n-1", "gpu": "1"}, [now_ms, now_ms + 1000], [2.5, 2.5])
+    with pytest.raises(BadQuery):
+        query.instant("a[5m]", now_ms)
+
+
+def test_the_scheduled_task_packs_and_forgets(fill, now_ms, monkeypatch, ask):
+    monkeypatch.setenv("HEADWORKS_METRICS_KEEP_DAYS", "1")
+    day_ms = 86_400_000
+
+    def samples(name: str, at_ms: int) -> Series:
+        return named(name, [(at_ms, 1.0)])
+
+    fill([samples("old", now_ms - 2 * day_ms), samples("young", now_ms - 600_000)])
+    assert compact_metrics() == 2
+    assert ask("label/__name__/values").json()["data"] == ["young"]
+    # Too young to be packed.
+    fill([samples("new", now_ms)])
+    assert compact_metrics() == 0
+
+
+def test_the_scheduled_task_makes_no_store(own_store):
+    assert compact_metrics() == 0
+    assert not own_store.exists()
