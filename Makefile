@@ -1,10 +1,10 @@
-# `make demo` and `make test` do all their own set-up: they need python3 (3.11 or newer), make and gcc.
+# `make demo` and `make test` do all their own set-up: they need python3 (3.11 or newer) and make.
 
 PYTHON ?= python3
 BIN := .venv/bin
 # Written last, so that a set-up that was cut short is seen, and started afresh.
 INSTALLED := .venv/installed
-BENCHMARKS := config_push gateway
+BENCHMARKS := config_push gateway telemetry
 
 # A shell's own Python set-up must not leak into ours.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV DJANGO_SETTINGS_MODULE PIP_USER PIP_TARGET PIP_PREFIX

@@ -1,4 +1,7 @@
-"""The web process: Django and the config streams, with the hub that publishes and distributes started beside them."""
+"""The web process: Django, the config streams and the receiver of metrics.
+
+The hub that publishes and distributes the configuration is started and stopped beside them.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,14 @@ from django.core.asgi import get_asgi_application
 _django: Any = get_asgi_application()
 
 # Only now: they read models, which need Django to be set up.
+from controlplane.api.body_limit import with_body_limit  # noqa: E402
 from controlplane.configs.hub import hub  # noqa: E402
 from controlplane.configs.stream import with_config_streams  # noqa: E402
+from controlplane.telemetry.ingest import with_remote_write  # noqa: E402
 
 Message = dict[str, Any]
-_site = with_config_streams(_django)
+# Remote write bounds its own bodies.
+_site = with_remote_write(with_body_limit(with_config_streams(_django)))
 
 
 async def application(

@@ -25,6 +25,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     worker_hijack_root_logger=False,
     beat_schedule={
+        "compact-metrics": {"task": "controlplane.telemetry.tasks.compact_metrics", "schedule": 60.0},
         "prune-revisions": {"task": "controlplane.configs.tasks.prune_revisions", "schedule": crontab(minute="17")},
     },
 )

@@ -8,22 +8,32 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from wire.settings import BadSetting
+from controlplane import settings_rows as rows
+from controlplane.core.kept import CannotStart
+from controlplane.demo import FIRST_PORT_MAX
+from wire.settings import BadSetting, whole_number
+
+if TYPE_CHECKING:
+    from controlplane.core.changes import UnitOfWork
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit status is 0 when it did what it says, 1 when not, 2 for a usage error."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+    # Databases, logs and queued tasks hold what only this user may read, in a directory that may be older than we.
+    os.umask(0o077)
     arguments = _parser().parse_args(argv)
     try:
+        rows.check()
         return int(arguments.run(arguments) or 0)
-    except BadSetting as error:
+    except (BadSetting, CannotStart) as error:
         print(f"headworks: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, BadSetting) else 1
     except KeyboardInterrupt:
         return 130
 
@@ -37,7 +47,11 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         return command
 
-    add("up", _up, "Prepare the database, then run web and worker, and start again what ends. Ctrl-C stops both.")
+    add(
+        "up",
+        _up,
+        "Prepare the database, then run web, worker and, with Redis, beat; start again what ends. Ctrl-C stops all.",
+    )
     add("web", _web, "Run the web process: REST, pages, config streams.")
     add("worker", _worker, "Run a worker: scheduled work. Without Redis it is also the beat.")
     add("beat", _beat, "Run the beat, which hands scheduled work to the workers. One for all, where there is Redis.")
@@ -63,7 +77,14 @@ def _parser() -> argparse.ArgumentParser:
         "--check", action="store_true", help="walk through the loops, print each step with its time, stop"
     )
     demo.add_argument("--loop", choices=["all", "quota"], default="all", help="with --check: which loop")
-    demo.add_argument("--port", type=int, default=8600, help="port of the web process; the others follow it")
+    demo.add_argument("--port", type=_first_port, default=8600, help="port of the web process; the others follow it")
+    demo.add_argument(
+        "--profile",
+        choices=["embedded", "environment"],
+        default="embedded",
+        help="embedded: SQLite and no Redis; environment: the empty database and the Redis that HEADWORKS_DATABASE_URL "
+        "and HEADWORKS_REDIS_URL name",
+    )
     bench = add(
         "bench", _bench, "Run a benchmark: a table, then one line of JSON; exit status 0 only if its targets hold."
     )
@@ -72,10 +93,53 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _first_port(text: str) -> int:
+    try:
+        return whole_number(1, FIRST_PORT_MAX)(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _setup_django() -> None:
     import django
 
     django.setup()
+
+
+def _open_database() -> None:
+    """Django, with a database that is there and of this version. Raises CannotStart, and makes nothing."""
+    file = rows.sqlite_file()
+    if file and not file.exists():
+        raise CannotStart(
+            f"there is no database in {file.parent}; run `headworks up` or `headworks migrate` there, or set "
+            "HEADWORKS_DATA_DIR"
+        )
+    _setup_django()
+    from controlplane.core import start
+
+    start.reach_database()
+    start.require_this_version()
+
+
+def _open_with_keys() -> None:
+    """For a process that serves or works. Raises CannotStart."""
+    _open_database()
+    from controlplane.core import start
+
+    with _plain_storage_trouble():
+        start.settle_keys()
+
+
+@contextmanager
+def _plain_storage_trouble() -> Iterator[None]:
+    """Turn what a full, damaged or read-only disk brings into one sentence. Raises CannotStart."""
+    from django.db import DatabaseError
+
+    try:
+        yield
+    except (OSError, DatabaseError) as error:
+        directory = rows.DATA_DIR.read().absolute()
+        raise CannotStart(f"the database or the data directory {directory} cannot be written: {error}") from error
 
 
 class FirstAdmin(NamedTuple):
@@ -84,16 +148,28 @@ class FirstAdmin(NamedTuple):
 
 
 def prepare() -> FirstAdmin | None:
-    """Migrate, collect static files, and make the first admin where there is no user; returns it, once."""
-    _setup_django()
+    """Migrate, collect static files, and make the first admin where there is no user; returns it, once.
+
+    Raises CannotStart.
+    """
+    with _plain_storage_trouble():
+        _setup_django()
+        from controlplane.core import start
+
+        start.reach_database()
+        return _prepare()
+
+
+def _prepare() -> FirstAdmin | None:
     from django.core.management import call_command
 
     from controlplane.configs.step import touch_everything
-    from controlplane.core import users
+    from controlplane.core import start, users
     from controlplane.core.changes import SYSTEM, Actor, unit_of_work
     from controlplane.core.models import Role, User
 
     call_command("migrate", interactive=False, verbosity=0)
+    start.settle_keys()
     call_command("collectstatic", interactive=False, verbosity=0)
     with unit_of_work(SYSTEM, "what this version compiles differently from the one before") as unit:
         touch_everything(unit)
@@ -105,38 +181,50 @@ def prepare() -> FirstAdmin | None:
     return admin
 
 
-def _announce(admin: FirstAdmin | None, address: str) -> None:
-    print(f"Headworks: {address}")
-    if admin:
-        print(f"Log in as {admin.username} with the password {admin.password} (made now, shown this once)")
-    sys.stdout.flush()
+def _address(host: str, port: int) -> str:
+    """Where this machine reaches what listens on `host`."""
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not bound
+    return f"http://[{reached}]:{port}" if ":" in reached else f"http://{reached}:{port}"
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    from controlplane import settings_rows as rows
-    from controlplane.processes import Child, StartFailed, Supervisor
-    from controlplane.serve import PortTaken, check_port_free
+    from controlplane.processes import Child, StartFailed, Supervisor, workers
 
     host, port = rows.HOST.read(), rows.PORT.read()
-    try:
-        check_port_free(host, port)
-    except PortTaken as error:
-        print(f"headworks: {error}", file=sys.stderr)
-        return 1
-    admin = prepare()
+    _check_listener(host, port)
+    if admin := prepare():
+        # At once: it is stored nowhere, and what follows may fail.
+        print(f"Log in as {admin.username} with the password {admin.password} (made now, shown this once)", flush=True)
     log_dir = rows.DATA_DIR.read().absolute() / "log"
-    address = f"http://{host}:{port}"
+    address = _address(host, port)
     _stopped_by_signals()
     with Supervisor() as supervisor:
         try:
             supervisor.start(Child("web", command("web"), log_dir=log_dir, ready_url=f"{address}/readyz"))
-            supervisor.start(Child("worker", command("worker"), log_dir=log_dir))
+            for name in workers(rows.REDIS_URL.read()):
+                supervisor.start(Child(name, command(name), log_dir=log_dir))
+            print(f"Headworks: {address}", flush=True)
+            supervisor.watch()
         except StartFailed as error:
             print(f"headworks: {error}", file=sys.stderr)
             return 1
-        _announce(admin, address)
-        supervisor.watch()
+        except KeyboardInterrupt:
+            # Asked to end, it ends well.
+            print("\nStopping …", flush=True)
+    print("Stopped", flush=True)
     return 0
+
+
+def _check_listener(host: str, port: int) -> None:
+    """Raises CannotStart saying which setting would be right."""
+    from controlplane.serve import CannotListen, PortTaken, check_port_free
+
+    try:
+        check_port_free(host, port)
+    except PortTaken as error:
+        raise CannotStart(f"{error}; set HEADWORKS_PORT to a free port") from error
+    except CannotListen as error:
+        raise CannotStart(f"{error}; set HEADWORKS_HOST to an address of this machine") from error
 
 
 def _stopped_by_signals() -> None:
@@ -144,8 +232,16 @@ def _stopped_by_signals() -> None:
 
     SIGINT too: a shell that starts a command in the background has it ignored.
     """
-    for end in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(end, signal.default_int_handler)
+
+    def interrupt(*_: object) -> None:
+        # Once: an impatient second Ctrl-C would leave children behind.
+        for end in ends:
+            signal.signal(end, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    ends = (signal.SIGTERM, signal.SIGINT)
+    for end in ends:
+        signal.signal(end, interrupt)
 
 
 def command(*words: str) -> list[str]:
@@ -153,97 +249,82 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-m", "controlplane.cli", *words]
 
 
-def _web(arguments: argparse.Namespace) -> int:
-    from controlplane import settings_rows as rows
-    from controlplane.serve import Listener, PortTaken, serve
+def _web(arguments: argparse.Namespace) -> None:
+    from controlplane.serve import Listener, serve
 
-    _setup_django()
+    host, port = rows.HOST.read(), rows.PORT.read()
+    _check_listener(host, port)
+    _open_with_keys()
     from django.conf import settings
 
     from controlplane.asgi import application
     from controlplane.configs.hub import hub
 
-    try:
-        listener = Listener(rows.HOST.read(), rows.PORT.read(), rows.MAX_CONNECTIONS.read())
-        serve(application, listener, Path(settings.STATIC_ROOT), hub.drain)
-    except PortTaken as error:
-        print(f"headworks: {error}", file=sys.stderr)
-        return 1
-    return 0
+    listener = Listener(host, port, rows.MAX_CONNECTIONS.read())
+    serve(application, listener, Path(settings.STATIC_ROOT), hub.drain)
 
 
 def _worker(arguments: argparse.Namespace) -> None:
-    _setup_django()
+    _open_with_keys()
     from controlplane.celery import run_worker
 
     run_worker()
 
 
 def _beat(arguments: argparse.Namespace) -> int:
-    _setup_django()
-    from controlplane.celery import EMBEDDED, run_beat
-
-    if EMBEDDED:
+    if not rows.REDIS_URL.read():
         print("headworks: without HEADWORKS_REDIS_URL the worker is the beat as well", file=sys.stderr)
         return 2
+    _open_with_keys()
+    from controlplane.celery import run_beat
+
     run_beat()
     return 0
 
 
 def _migrate(arguments: argparse.Namespace) -> None:
-    admin = prepare()
-    if admin:
+    if admin := prepare():
         print(f"Made the user {admin.username} with the password {admin.password} (shown this once)")
 
 
-def _create_user(arguments: argparse.Namespace) -> int:
-    _setup_django()
-    from controlplane.core import users
+@contextmanager
+def _unit_from_shell() -> Iterator[UnitOfWork]:
+    """A write by who may run this program. What is refused ends it with status 1."""
+    _open_database()
     from controlplane.core.changes import Actor, unit_of_work
     from controlplane.core.errors import Refused
 
-    password = sys.stdin.readline().rstrip("\n") if arguments.password_stdin else secrets.token_urlsafe(12)
     try:
-        with unit_of_work(Actor("shell", "headworks"), "made from the shell") as unit:
-            users.create(unit, arguments.username, {"role": arguments.role, "password": password})
+        with _plain_storage_trouble(), unit_of_work(Actor("shell", "headworks"), "made from the shell") as unit:
+            yield unit
     except Refused as error:
-        print(f"headworks: {error}", file=sys.stderr)
-        return 1
+        raise SystemExit(f"headworks: {error}") from error
+
+
+def _create_user(arguments: argparse.Namespace) -> None:
+    password = sys.stdin.readline().rstrip("\n") if arguments.password_stdin else secrets.token_urlsafe(12)
+    with _unit_from_shell() as unit:
+        from controlplane.core import users
+
+        users.create(unit, arguments.username, {"role": arguments.role, "password": password})
     if not arguments.password_stdin:
         print(password)
-    return 0
 
 
-def _create_token(arguments: argparse.Namespace) -> int:
-    _setup_django()
-    from controlplane.core import api_tokens
-    from controlplane.core.changes import Actor, unit_of_work
-    from controlplane.core.errors import Refused
+def _create_token(arguments: argparse.Namespace) -> None:
+    with _unit_from_shell() as unit:
+        from controlplane.core import api_tokens
 
-    try:
-        with unit_of_work(Actor("shell", "headworks"), "made from the shell") as unit:
-            _, secret = api_tokens.create(unit, arguments.username, arguments.name, arguments.role, days=arguments.days)
-    except Refused as error:
-        print(f"headworks: {error}", file=sys.stderr)
-        return 1
+        _, secret = api_tokens.create(unit, arguments.username, arguments.name, arguments.role, days=arguments.days)
     print(secret)
-    return 0
 
 
-def _join_token(arguments: argparse.Namespace) -> int:
-    _setup_django()
-    from controlplane.core import enrolment
-    from controlplane.core.changes import Actor, unit_of_work
-    from controlplane.core.errors import Refused
+def _join_token(arguments: argparse.Namespace) -> None:
+    with _unit_from_shell() as unit:
+        from controlplane.core import enrolment
 
-    try:
-        with unit_of_work(Actor("shell", "headworks"), "made from the shell") as unit:
-            _, secret = enrolment.create_join_token(unit, arguments.kind, arguments.name)
-    except Refused as error:
-        print(f"headworks: {error}", file=sys.stderr)
-        return 1
+        _, secret = enrolment.create_join_token(unit, arguments.kind, arguments.name)
     print(secret)
-    return 0
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -251,11 +332,13 @@ def _demo(arguments: argparse.Namespace) -> int:
     from controlplane.demo_check import run_check
 
     _stopped_by_signals()
-    return run_check(arguments.loop) if arguments.check else run_demo(arguments.port)
+    if arguments.check:
+        return run_check(arguments.loop, arguments.profile)
+    return run_demo(arguments.port, arguments.profile)
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    known = sorted(file.stem for file in Path("bench").glob("[a-z]*.py"))
+    known = sorted(file.stem for file in (Path(__file__).resolve().parents[1] / "bench").glob("[a-z]*.py"))
     if arguments.name not in known:
         print(
             f"headworks: no benchmark {arguments.name!r}; there are: {', '.join(known) or 'none here'}", file=sys.stderr

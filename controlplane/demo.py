@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from controlplane.processes import Child, StartFailed, Supervisor
+from controlplane import settings_rows as rows
+from controlplane.processes import Child, StartFailed, Supervisor, workers
 from controlplane.rest_client import Rest
+from controlplane.serve import PortTaken, check_port_free
 
 MODEL = "sim/llama-8b"
 # Context that one simulated engine can hold, after the first seed's example of a 70B model on two H100.
@@ -55,10 +60,18 @@ TRAFFIC: dict[str, dict[str, Any]] = {
 }
 
 
+# The highest port follows the first by less than 20 (`Ports.following`).
+FIRST_PORT_MAX = 65_500
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+class DemoRuns(RuntimeError):
+    """Another demo has the directory."""
 
 
 @dataclass
@@ -77,6 +90,15 @@ class Ports:
     def free(cls) -> Ports:
         return cls(free_port(), free_port(), {name: free_port() for name in ENGINES})
 
+    def check_free(self) -> None:
+        """Raises PortTaken."""
+        for port in (self.web, self.gateway, *self.engines.values()):
+            check_port_free("127.0.0.1", port)
+
+
+# embedded: SQLite and no Redis, whatever the environment names. environment: what it names.
+Profile = Literal["embedded", "environment"]
+
 
 @dataclass
 class Fleet:
@@ -85,6 +107,7 @@ class Fleet:
     directory: Path
     ports: Ports
     supervisor: Supervisor
+    profile: Profile = "embedded"
     children: dict[str, Child] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     password: str = ""
@@ -104,12 +127,15 @@ class Fleet:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The control plane's settings: the profile of the surrounding environment, in the demo's own place."""
-        return {
+        """The control plane's settings, beside those of the surrounding environment."""
+        own_place = {
             "HEADWORKS_DATA_DIR": str(self.directory / "control-plane"),
             "HEADWORKS_HOST": "127.0.0.1",
             "HEADWORKS_PORT": str(self.ports.web),
         }
+        if self.profile == "environment":
+            return own_place
+        return {**own_place, "HEADWORKS_DATABASE_URL": "", "HEADWORKS_REDIS_URL": ""}
 
     def start(self, name: str, argv: list[str], *, ready_url: str | None = None, wait: bool = True) -> Child:
         child = Child(name, argv, log_dir=self.directory / "log", environment=self.environment, ready_url=ready_url)
@@ -125,9 +151,9 @@ def python_module(*words: str) -> list[str]:
     return [sys.executable, "-m", *words]
 
 
-def build(directory: Path, ports: Ports, supervisor: Supervisor) -> Fleet:
+def build(directory: Path, ports: Ports, supervisor: Supervisor, profile: Profile) -> Fleet:
     """Start everything but traffic and set it up over REST. Raises StartFailed, RestError."""
-    fleet = Fleet(directory, ports, supervisor)
+    fleet = Fleet(directory, ports, supervisor, profile)
     start_control_plane(fleet)
     tokenizer = directory / "tokenizer.json"
     run_once(fleet, python_module("simulator.tokenizer", str(tokenizer)))
@@ -157,10 +183,13 @@ def start_control_plane(fleet: Fleet) -> None:
     cli = ("controlplane.cli",)
     made = run_once(fleet, python_module(*cli, "migrate"))
     # "Made the user admin with the password … (shown this once)"
+    if "password " not in made:
+        raise StartFailed("the database that HEADWORKS_DATABASE_URL names holds users already: give an empty one")
     fleet.password = made.split("password ")[1].split(" ")[0]
     fleet.token = run_once(fleet, python_module(*cli, "create-token", "admin", "demo", "--role", "admin"))
     fleet.start("web", python_module(*cli, "web"), ready_url=f"{fleet.address}/readyz")
-    fleet.start("worker", python_module(*cli, "worker"))
+    for name in workers(rows.REDIS_URL.read({**os.environ, **fleet.environment})):
+        fleet.start(name, python_module(*cli, name))
 
 
 def start_engines(fleet: Fleet, tokenizer: Path) -> None:
@@ -264,29 +293,56 @@ def start_traffic(fleet: Fleet, *, without: str | None = None) -> None:
     fleet.start("traffic", argv)
 
 
-def fresh_directory(path: Path) -> Path:
-    """An empty directory; what an earlier demo left there is removed."""
-    if path.exists():
-        shutil.rmtree(path)
-    path.mkdir(parents=True, mode=0o700)
-    return path
+@contextmanager
+def fresh_directory(path: Path) -> Iterator[Path]:
+    """An empty directory, held until the block ends; what an earlier demo left there is removed. Raises DemoRuns."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with path.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DemoRuns(f"another demo runs in {path}") from error
+        if path.exists():
+            shutil.rmtree(path)
+        path.mkdir(mode=0o700)
+        yield path
 
 
-def run_demo(first_port: int) -> int:
-    directory = fresh_directory(Path(".headworks/demo").absolute())
+def run_demo(first_port: int, profile: Profile) -> int:
+    """Run until interrupted; the exit status is 1 where it did not start."""
+    ports = Ports.following(first_port)
+    try:
+        ports.check_free()
+        # A directory a port: whoever holds it free may empty its directory, and no other. One that is still starting
+        # listens nowhere yet, and is known by its lock.
+        with fresh_directory(Path(f".headworks/demo-{first_port}").absolute()) as directory:
+            return _run(directory, ports, profile)
+    except (PortTaken, DemoRuns) as error:
+        print(f"headworks: {error}; stop what runs there, or give another --port", file=sys.stderr)
+        return 1
+
+
+def _run(directory: Path, ports: Ports, profile: Profile) -> int:
     print("Starting a control plane, a gateway, three agents and four simulated engines …", flush=True)
+    status = 0
     with Supervisor() as supervisor:
         try:
-            fleet = build(directory, Ports.following(first_port), supervisor)
-            start_traffic(fleet)
+            _run_until_interrupted(directory, ports, supervisor, profile)
+        except KeyboardInterrupt:
+            # Asked to end, it ends well.
+            print("\nStopping …", flush=True)
         except (StartFailed, OSError, RuntimeError) as error:
             print(f"headworks: the demo did not start: {error}", file=sys.stderr)
-            return 1
-        print(f"\n  Pages    {fleet.address}      log in as admin with the password {fleet.password}")
-        print(f"  REST     {fleet.address}/api/v1/docs")
-        print(f"  Gateway  {fleet.gateway_address}/v1   with the key {fleet.keys['support']} (tenant support)")
-        print(
-            f"  Logs     {directory / 'log'}\n\nEngines and traffic are simulated. Ctrl-C stops everything.", flush=True
-        )
-        supervisor.watch()
-    return 0
+            status = 1
+    print("Stopped", flush=True)
+    return status
+
+
+def _run_until_interrupted(directory: Path, ports: Ports, supervisor: Supervisor, profile: Profile) -> None:
+    fleet = build(directory, ports, supervisor, profile)
+    start_traffic(fleet)
+    print(f"\n  Pages    {fleet.address}      log in as admin with the password {fleet.password}")
+    print(f"  REST     {fleet.address}/api/v1/docs")
+    print(f"  Gateway  {fleet.gateway_address}/v1   with the key {fleet.keys['support']} (tenant support)")
+    print(f"  Logs     {directory / 'log'}\n\nEngines and traffic are simulated. Ctrl-C stops everything.", flush=True)
+    supervisor.watch()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controlplane.demo import MODEL, Fleet, Ports, build, start_traffic
+from controlplane.demo import MODEL, Fleet, Ports, Profile, build, start_traffic
 from controlplane.processes import StartFailed, Supervisor
 
 LIMITED, OTHER = "support", "research"
@@ -187,7 +187,7 @@ def quota_loop(fleet: Fleet, steps: Steps) -> None:
 LOOPS: dict[str, Callable[[Fleet, Steps], None]] = {"quota": quota_loop}
 
 
-def run_check(loop: str) -> int:
+def run_check(loop: str, profile: Profile) -> int:
     """Run one loop, or all; 0 only if every step held."""
     chosen = LOOPS if loop == "all" else {loop: LOOPS[loop]}
     steps = Steps()
@@ -195,7 +195,7 @@ def run_check(loop: str) -> int:
         started: list[Fleet] = []
 
         def start() -> str:
-            started.append(build(Path(name), Ports.free(), supervisor))
+            started.append(build(Path(name), Ports.free(), supervisor, profile))
             return f"{len(supervisor.children)} processes"
 
         try:

@@ -75,10 +75,14 @@ class Child:
         self.wait_for(lambda: answers(url), f"answer at {url}", timeout_seconds)
 
     def wait_for(self, condition: Callable[[], bool], what: str, timeout_seconds: float) -> None:
+        """Poll until the condition holds while this process runs: what another one answers does not count."""
         deadline = time.monotonic() + timeout_seconds
-        while not condition():
+        while True:
+            holds = condition()
             if not self.running:
                 raise StartFailed(f"{self.name} ended before there was an {what}:\n{self.log_tail()}")
+            if holds:
+                return
             if time.monotonic() > deadline:
                 raise StartFailed(f"{self.name}: no {what} after {timeout_seconds:.0f} s:\n{self.log_tail()}")
             time.sleep(0.05)
@@ -103,6 +107,11 @@ class Child:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:
             return "(no log)"
+
+
+def workers(redis_url: str) -> tuple[str, ...]:
+    """The commands of `headworks` that run beside the web process. Without Redis the worker is the beat as well."""
+    return ("worker", "beat") if redis_url else ("worker",)
 
 
 def answers(url: str) -> bool:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -15,22 +18,31 @@ from granian.server.embed import Server
 
 # Linux takes no more by default (net.core.somaxconn was 128 before 5.4).
 _MAX_BACKLOG = 1024
+# Requests that run when the end is asked for may end by themselves for this long. Supervisors, ours too, kill what is
+# still there after 10 seconds.
+STOP_SECONDS_MAX = 8.0
+
+log = logging.getLogger(__name__)
 
 
-class PortTaken(OSError):
+class CannotListen(OSError):
+    """The address is not one of this machine."""
+
+
+class PortTaken(CannotListen):
     """Something listens there already; the server itself would share the port and not notice."""
 
 
 def check_port_free(host: str, port: int) -> None:
+    """`host` is an address, not a name. Raises CannotListen, PortTaken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise PortTaken(
-                f"cannot listen on {host}:{port}: {error.strerror}; set HEADWORKS_PORT to a free port"
-            ) from error
+            kind = CannotListen if error.errno == errno.EADDRNOTAVAIL else PortTaken
+            raise kind(f"cannot listen on {host}:{port}: {error.strerror}") from error
 
 
 @dataclass(frozen=True)
@@ -43,7 +55,11 @@ class Listener:
 
 
 def serve(application: object, listener: Listener, static_root: Path, before_stop: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT. `before_stop` ends what would keep the server waiting. Raises PortTaken."""
+    """Serve until SIGTERM or SIGINT. `before_stop` ends what would keep the server waiting. Raises CannotListen.
+
+    The process ends with what is still open after STOP_SECONDS_MAX: a client that never sends the rest of its body
+    would hold it for ever.
+    """
     check_port_free(listener.host, listener.port)
 
     async def main() -> None:
@@ -65,6 +81,7 @@ def serve(application: object, listener: Listener, static_root: Path, before_sto
         def stop() -> None:
             before_stop()
             server.stop()  # type: ignore[no-untyped-call]
+            loop.call_later(STOP_SECONDS_MAX, _give_up)
 
         loop = asyncio.get_running_loop()
         for end in (signal.SIGTERM, signal.SIGINT):
@@ -72,3 +89,9 @@ def serve(application: object, listener: Listener, static_root: Path, before_sto
         await server.serve()
 
     uvloop.run(main())
+
+
+def _give_up() -> None:
+    log.warning("requests that did not end within %g s are cut off", STOP_SECONDS_MAX)
+    # Not sys.exit, which would wait for the threads of these requests.
+    os._exit(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from datetime import timedelta
 from pathlib import Path
@@ -13,33 +12,18 @@ from cryptography.fernet import Fernet
 from django.utils.translation import gettext_lazy as _
 
 from controlplane import settings_rows as rows
+from controlplane.core import kept
 
 BASE_DIR = Path(__file__).resolve().parent
 DATA_DIR = rows.DATA_DIR.read().absolute()
 
 
-def _kept_secret(name: str, make: Any) -> str:
-    """A secret made once and kept in the data directory, readable by its owner only."""
-    file = DATA_DIR / name
-    try:
-        return file.read_text().strip()
-    except FileNotFoundError:
-        DATA_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = DATA_DIR / f".{name}.{os.getpid()}"
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-            out.write(make())
-        try:
-            # link() fails where the name exists: of two first starts at once, one wins and both read the same.
-            os.link(draft, file)
-        except FileExistsError:
-            pass
-        finally:
-            draft.unlink()
-        return file.read_text().strip()
-
-
-SECRET_KEY = rows.SECRET_KEY.read() or _kept_secret("secret-key", lambda: secrets.token_urlsafe(50))
-HEADWORKS_FIELD_KEY = rows.FIELD_KEY.read() or _kept_secret("field-key", lambda: Fernet.generate_key().decode())
+# Where neither a setting nor a file gives a key, one that `core.start.settle_keys` keeps when a process starts: reading
+# the settings leaves nothing behind, and only the database can tell whether a key is new or was lost.
+SECRET_KEY = rows.SECRET_KEY.read() or kept.read(DATA_DIR / "secret-key", rows.long_secret) or secrets.token_urlsafe(50)
+HEADWORKS_FIELD_KEY = (
+    rows.FIELD_KEY.read() or kept.read(DATA_DIR / "field-key", rows.fernet_key) or Fernet.generate_key().decode()
+)
 DEBUG = False
 ALLOWED_HOSTS = list(rows.ALLOWED_HOSTS.read())
 CSRF_TRUSTED_ORIGINS = list(rows.TRUSTED_ORIGINS.read())
@@ -55,6 +39,7 @@ INSTALLED_APPS = [
     "controlplane.core",
     "controlplane.fleet",
     "controlplane.tenants",
+    "controlplane.telemetry",
     "controlplane.routing",
     "controlplane.breakers",
     "controlplane.configs",
@@ -64,11 +49,13 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "controlplane.api.middleware.count_requests",
+    "controlplane.core.middleware.see_client_address",
     "django.middleware.security.SecurityMiddleware",
     "controlplane.core.middleware.ContentSecurityPolicy",
+    "controlplane.core.middleware.ignore_odd_session_cookies",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
-    "django.middleware.common.CommonMiddleware",
+    "controlplane.core.middleware.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -100,22 +87,30 @@ TEMPLATES = [
 
 
 def _database() -> dict[str, Any]:
-    url = rows.DATABASE_URL.read()
-    if not url:
-        url = f"sqlite:///{DATA_DIR / 'headworks.sqlite3'}"
-    database: dict[str, Any] = dict(dj_database_url.parse(url))
-    if database["ENGINE"].endswith("sqlite3"):
+    if file := rows.sqlite_file():
         DATA_DIR.mkdir(parents=True, exist_ok=True, mode=0o700)
-        database["OPTIONS"] = {
-            # A transaction takes the write lock when it begins: no deadlock between two that read first.
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
-            # FULL: what was answered survives a power cut too.
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",
+        return {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": str(file),
+            "OPTIONS": {
+                # A transaction takes the write lock when it begins: no deadlock between two that read first.
+                "transaction_mode": "IMMEDIATE",
+                "timeout": 20,
+                # FULL: what was answered survives a power cut too.
+                "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",
+            },
         }
-    else:
+    database: dict[str, Any] = dict(dj_database_url.parse(rows.DATABASE_URL.read()))
+    database["OPTIONS"] = {
+        # A server that is away or stuck ends a call instead of holding its thread for good. What DATABASE_URL gives
+        # comes first, such as ?options=-c%20statement_timeout=0 for a migration of very large tables.
+        "connect_timeout": 5,  # seconds
+        "tcp_user_timeout": 10_000,  # ms until sent data that nobody confirms breaks the connection
+        "options": "-c statement_timeout=60000",  # ms, waiting for locks included
+        **database.get("OPTIONS", {}),
         # Requests run in short-lived threads, so connections are pooled by the driver, not kept by threads.
-        database["OPTIONS"] = {**database.get("OPTIONS", {}), "pool": {"min_size": 1, "max_size": 16, "timeout": 10}}
+        "pool": {"min_size": 1, "max_size": 16, "timeout": 10},
+    }
     return database
 
 

@@ -2,9 +2,74 @@
 
 from __future__ import annotations
 
+import re
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
+from urllib.parse import SplitResult, unquote, urlsplit
 
-from wire.settings import Setting, comma_separated, one_of, path, whole_number, yes_or_no
+from cryptography.fernet import Fernet
+
+from wire.settings import Setting, base_url, comma_separated, one_of, path, whole_number, yes_or_no
+
+SECRET_KEY_MIN_CHARACTERS = 32
+
+
+def long_secret(text: str) -> str:
+    if len(text) < SECRET_KEY_MIN_CHARACTERS:
+        raise ValueError(f"give {SECRET_KEY_MIN_CHARACTERS} random characters or more")
+    return text
+
+
+def fernet_key(text: str) -> str:
+    try:
+        Fernet(text)
+    except ValueError:
+        raise ValueError("give 32 random bytes in URL-safe base64: 44 characters, the last one =") from None
+    return text
+
+
+_DATABASE_FORM = "give postgres://user:password@host:port/name or, for SQLite, sqlite:////path"
+_REDIS_FORM = "give redis://host:port/number or rediss://host:port/number"
+
+
+def database_url(text: str) -> str:
+    url = _url(text, ("postgres", "postgresql", "sqlite"), _DATABASE_FORM)
+    if not url.path.strip("/"):
+        raise ValueError(_DATABASE_FORM)
+    return text
+
+
+def redis_url(text: str) -> str:
+    if not _url(text, ("redis", "rediss"), _REDIS_FORM).hostname:
+        raise ValueError(_REDIS_FORM)
+    return text
+
+
+def _url(text: str, schemes: tuple[str, ...], form: str) -> SplitResult:
+    try:
+        url = urlsplit(text)
+        # Read for its check.
+        _ = url.port
+    except ValueError:
+        raise ValueError(form) from None
+    if url.scheme not in schemes or not text.startswith(f"{url.scheme}://"):
+        raise ValueError(form)
+    return url
+
+
+def listening_address(text: str) -> str:
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        raise ValueError("give an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::1") from None
+
+
+def origins(text: str) -> tuple[str, ...]:
+    parts = comma_separated(text)
+    if not all(re.fullmatch(r"https?://[^\s/@?#]+", part) for part in parts):
+        raise ValueError("give https://host or http://host[:port] without a path, separated by commas")
+    return parts
+
 
 DATA_DIR = Setting(
     "HEADWORKS_DATA_DIR",
@@ -16,7 +81,7 @@ DATABASE_URL = Setting(
     "HEADWORKS_DATABASE_URL",
     "",
     "postgres://… for the production profile; empty means SQLite in the data directory, which needs no server.",
-    str,
+    database_url,
     secret=True,
 )
 REDIS_URL = Setting(
@@ -24,7 +89,7 @@ REDIS_URL = Setting(
     "",
     "redis://… wakes the other web processes at once and carries Celery's tasks; "
     "empty means one machine, where polling and a broker of files do.",
-    str,
+    redis_url,
     secret=True,
 )
 SECRET_KEY = Setting(
@@ -32,18 +97,21 @@ SECRET_KEY = Setting(
     "",
     "Signs sessions. Empty: made once and kept in the data directory with mode 0600. "
     "Several web processes must share one.",
-    str,
+    long_secret,
     secret=True,
 )
 FIELD_KEY = Setting(
     "HEADWORKS_FIELD_KEY",
     "",
     "Fernet key that encrypts engines' API keys at rest. Empty: made once and kept in the data directory, mode 0600.",
-    str,
+    fernet_key,
     secret=True,
 )
 HOST = Setting(
-    "HEADWORKS_HOST", "127.0.0.1", "Address the web process listens on; loopback until someone decides otherwise.", str
+    "HEADWORKS_HOST",
+    "127.0.0.1",
+    "Address the web process listens on; loopback until someone decides otherwise.",
+    listening_address,
 )
 PORT = Setting("HEADWORKS_PORT", 8600, "Port of the web process.", whole_number(1, 65_535))
 MAX_CONNECTIONS = Setting(
@@ -55,14 +123,15 @@ MAX_CONNECTIONS = Setting(
 ALLOWED_HOSTS: Setting[tuple[str, ...]] = Setting(
     "HEADWORKS_ALLOWED_HOSTS",
     ("localhost", "127.0.0.1", "[::1]"),
-    "Host names under which the control plane may be called, separated by commas; others are refused (400).",
+    "Host names under which the control plane may be called, separated by commas; others are refused (400), except at "
+    "/healthz, /readyz and /metrics, which are called by address.",
     comma_separated,
 )
 TRUSTED_ORIGINS: Setting[tuple[str, ...]] = Setting(
     "HEADWORKS_TRUSTED_ORIGINS",
     (),
     "Origins (https://host) from which forms are accepted when a proxy in front changes scheme or host.",
-    comma_separated,
+    origins,
 )
 HTTPS = Setting(
     "HEADWORKS_HTTPS",
@@ -70,6 +139,22 @@ HTTPS = Setting(
     "True where a TLS proxy is in front: cookies are then marked secure. "
     "Off by default, since the embedded profile serves plain loopback.",
     yes_or_no,
+)
+
+
+def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        return tuple(ip_network(part) for part in comma_separated(text))
+    except ValueError as error:
+        raise ValueError(f"give addresses or networks such as 10.0.0.0/24, separated by commas ({error})") from None
+
+
+TRUSTED_PROXIES: Setting[tuple[IPv4Network | IPv6Network, ...]] = Setting(
+    "HEADWORKS_TRUSTED_PROXIES",
+    (),
+    "Addresses or networks of the proxies in front, separated by commas. What they say in X-Forwarded-For is believed: "
+    "the bound on log-in failures and the audit then see the client instead of the proxy.",
+    _networks,
 )
 LANGUAGE = Setting(
     "HEADWORKS_LANGUAGE", "en", "Language of pages until the browser asks for another that exists.", one_of("en", "tr")
@@ -158,4 +243,113 @@ TARGET_SILENT_SECONDS = Setting(
     whole_number(5, 3600),
 )
 
+PROMETHEUS_URL = Setting(
+    "HEADWORKS_PROMETHEUS_URL",
+    "",
+    "Base address of a server that speaks Prometheus' HTTP API (…/api/v1/query is asked there); "
+    "empty: the embedded store answers.",
+    base_url,
+)
+REMOTE_WRITE_URL = Setting(
+    "HEADWORKS_REMOTE_WRITE_URL",
+    "",
+    "Full address to which checked samples are passed on by remote write; empty: the embedded store keeps them.",
+    base_url,
+)
+METRICS_UPSTREAM_SECONDS = Setting(
+    "HEADWORKS_METRICS_UPSTREAM_SECONDS",
+    10,
+    "How long the external metrics server may take for an answer; then writers are told to try again.",
+    whole_number(1, 300),
+)
+METRICS_BODY_MAX_BYTES = Setting(
+    "HEADWORKS_METRICS_BODY_MAX_BYTES",
+    16 << 20,
+    "Largest remote-write body, unpacked: some 80,000 samples, ten times what senders put into one; refused (413).",
+    whole_number(1024, 1 << 30),
+)
+METRICS_LABELS_MAX = Setting(
+    "HEADWORKS_METRICS_LABELS_MAX",
+    40,
+    "Labels that one series may have; a GPU's have about ten.",
+    whole_number(2, 1000),
+)
+METRICS_LABEL_VALUE_MAX_CHARACTERS = Setting(
+    "HEADWORKS_METRICS_LABEL_VALUE_MAX_CHARACTERS",
+    1024,
+    "Length of a label's value; longer ones are no names but text that somebody sent.",
+    whole_number(16, 65_536),
+)
+METRICS_SERIES_PER_TARGET_MAX = Setting(
+    "HEADWORKS_METRICS_SERIES_PER_TARGET_MAX",
+    50_000,
+    "Series that one node or gateway may have in the embedded store; a node of eight GPUs has about 1,000.",
+    whole_number(1, 10_000_000),
+)
+METRICS_LATE_SECONDS = Setting(
+    "HEADWORKS_METRICS_LATE_SECONDS",
+    300,
+    "A sample may come this much after a newer one of its series: two bodies can overtake each other.",
+    whole_number(0, 86_400),
+)
+METRICS_FUTURE_SECONDS = Setting(
+    "HEADWORKS_METRICS_FUTURE_SECONDS",
+    600,
+    "A sample may be this much ahead of this clock, as with Prometheus; beyond it the writer's clock is wrong.",
+    whole_number(0, 86_400),
+)
+METRICS_KEEP_DAYS = Setting(
+    "HEADWORKS_METRICS_KEEP_DAYS", 15, "Samples older than this are removed, as Prometheus does.", whole_number(1, 3650)
+)
+METRICS_MAX_BYTES = Setting(
+    "HEADWORKS_METRICS_MAX_BYTES",
+    8 << 30,
+    "Size of the embedded store beyond which its oldest samples are removed, however young.",
+    whole_number(16 << 20, 1 << 44),
+)
+METRICS_PACK_SECONDS = Setting(
+    "HEADWORKS_METRICS_PACK_SECONDS",
+    300,
+    "Samples are packed into compressed chunks at this age: more at once pack better, fewer unpacked ones read faster.",
+    whole_number(1, 86_400),
+)
+METRICS_PACK_SAMPLES = Setting(
+    "HEADWORKS_METRICS_PACK_SAMPLES",
+    500_000,
+    "So many unpacked samples are packed at once, whatever their age: a web process holds them in memory.",
+    whole_number(1000, 100_000_000),
+)
+METRICS_QUERY_SAMPLES_MAX = Setting(
+    "HEADWORKS_METRICS_QUERY_SAMPLES_MAX",
+    20_000_000,
+    "Samples that one query may touch: 400 GPUs for a week at 15 s. It bounds a query's memory to some 500 MB.",
+    whole_number(1000, 1_000_000_000),
+)
+METRICS_QUERY_SECONDS = Setting(
+    "HEADWORKS_METRICS_QUERY_SECONDS",
+    30,
+    "How long one query may take; then it is refused (503).",
+    whole_number(1, 600),
+)
+METRICS_QUERIES_AT_ONCE = Setting(
+    "HEADWORKS_METRICS_QUERIES_AT_ONCE",
+    4,
+    "Queries that one process evaluates at the same time; others wait for as long as a query may take.",
+    whole_number(1, 64),
+)
+
 SETTINGS: tuple[Setting[object], ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Setting))
+
+
+def check() -> None:
+    """Read every row, so that a bad one stops a process at its start and not at the first use. Raises BadSetting."""
+    for setting in SETTINGS:
+        setting.read()
+
+
+def sqlite_file() -> Path | None:
+    """Where the embedded profile's database lies; None with PostgreSQL."""
+    url = DATABASE_URL.read()
+    if not url:
+        return DATA_DIR.read().absolute() / "headworks.sqlite3"
+    return Path(unquote(urlsplit(url).path[1:])).absolute() if url.startswith("sqlite:") else None

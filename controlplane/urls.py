@@ -10,7 +10,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("readyz", readyz),
     path("metrics", metrics),
     path("api/v1/", api.urls),
+    path("prometheus/api/v1/", include("controlplane.telemetry.urls")),
     path("", include("controlplane.web.urls")),
 ]
 
 handler404 = "controlplane.api.not_found.not_found"
+handler500 = "controlplane.api.failed.failed"

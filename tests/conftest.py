@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 _CONTROLPLANE_TESTS = Path(__file__).parent / "controlplane"
+_DATABASE_FIXTURES = {"db", "transactional_db"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses Django's database, in whatever folder, belongs on both databases too."""
     for item in items:
-        if item.path.is_relative_to(_CONTROLPLANE_TESTS):
+        uses_database = item.get_closest_marker("django_db") or _DATABASE_FIXTURES & set(
+            getattr(item, "fixturenames", ())
+        )
+        if uses_database or item.path.is_relative_to(_CONTROLPLANE_TESTS):
             item.add_marker(pytest.mark.controlplane)
 
 

@@ -68,7 +68,8 @@ def wait_for(condition: Callable[[], T], timeout_s: float, what: str, poll_s: fl
 class Process:
     """A child process with a log file, ended by its own id: asked first, killed with its children if it stays.
 
-    As a context manager it prints the end of its log when the block fails, so that the test's report holds it.
+    As a context manager it prints the end of its log when the block fails, so that the test's report holds it. A
+    process that must be killed fails the test: users would wait for it too.
     `user` is the account to run as where the tests run as root; some servers refuse root.
     """
 
@@ -132,13 +133,16 @@ class Process:
         return self._child.wait(timeout_s)
 
     def stop(self, timeout_s: float = 10) -> int:
-        """Ask it to end, kill it after `timeout_s`; the exit code."""
+        """Ask it to end; the exit code. One that does not within `timeout_s` is killed. Raises AssertionError then."""
         if self.exit_code is None:
             self._child.send_signal(self.stop_signal)
             try:
                 self._child.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 self.kill()
+                raise AssertionError(
+                    f"{self.argv[0]} did not end within {timeout_s:g} s of {self.stop_signal.name}:\n{self.log_tail()}"
+                ) from None
         return self._child.returncode
 
     def kill(self) -> int:
@@ -153,9 +157,14 @@ class Process:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
-        if error is not None:
-            print(f"--- {self.log}\n{self.log_tail()}", file=sys.stderr)
+        if error is None:
+            self.stop()
+            return
+        try:
+            self.stop()
+        except AssertionError as late:
+            error.add_note(str(late))
+        print(f"--- {self.log}\n{self.log_tail()}", file=sys.stderr)
 
 
 def accepts(port: int) -> bool:

@@ -56,13 +56,15 @@ def test_a_process_that_ends_early_is_reported_with_its_log(tmp_path):
         process.wait_for_port(free_port())
 
 
-def test_a_process_that_ignores_the_request_to_end_is_killed(tmp_path):
+def test_a_process_that_ignores_the_request_to_end_is_killed_and_fails_the_test(tmp_path):
     ready = tmp_path / "ready"
     ignore = "import pathlib, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     code = f"{ignore}; pathlib.Path(sys.argv[1]).touch(); signal.pause()"
     with Process([sys.executable, "-c", code, ready], log=tmp_path / "log") as process:
         process.wait_until(ready.exists, "the handler")
-        assert process.stop(timeout_s=0.2) == -signal.SIGKILL
+        with pytest.raises(AssertionError, match=r"did not end within 0\.2 s of SIGTERM"):
+            process.stop(timeout_s=0.2)
+        assert process.exit_code == -signal.SIGKILL
 
 
 def test_a_failing_block_prints_the_log_and_ends_the_process(tmp_path, capsys):

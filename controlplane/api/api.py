@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from copy import deepcopy
 from http import HTTPStatus
 from typing import Any
 
@@ -12,13 +13,16 @@ from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
 
-from controlplane.api.docs import STREAM_OPERATION, LocalSwagger
+from controlplane.api.docs import STREAM_OPERATION, LocalSwagger, add_refusals
+from controlplane.api.failed import failure
+from controlplane.api.parser import UniqueNames
 from controlplane.breakers.api import router as breakers
 from controlplane.configs.api import router as configs
 from controlplane.configs.stream import PATH as STREAM_PATH
 from controlplane.configs.targets_api import TargetOrAdmin, read_artifact
 from controlplane.configs.targets_api import router as own_targets
 from controlplane.core.api import router as core
+from controlplane.core.changes import REASON_MAX_CHARACTERS
 from controlplane.core.errors import Malformed, Refused, TooLarge, problem_response
 from controlplane.core.targets_api import router as targets
 from controlplane.fleet.api import router as fleet
@@ -32,7 +36,8 @@ log = logging.getLogger(__name__)
 class HeadworksAPI(NinjaAPI):
     def get_openapi_schema(self, **options: Any) -> OpenAPISchema:
         schema = super().get_openapi_schema(**options)
-        schema["paths"][STREAM_PATH] = {"get": STREAM_OPERATION}
+        schema["paths"][STREAM_PATH] = {"get": deepcopy(STREAM_OPERATION)}
+        add_refusals(schema)
         return schema
 
 
@@ -40,6 +45,7 @@ api = HeadworksAPI(
     title="Headworks",
     version="1",
     description="The control plane of a self-hosted LLM fleet. Every write takes `reason`; see each call for its role.",
+    parser=UniqueNames(),
     docs=LocalSwagger(),
     docs_url="docs",
 )
@@ -66,6 +72,12 @@ def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
 
 
 def _problem(entry: dict[str, Any]) -> Problem:
+    if entry["type"] == "missing" and entry["loc"][0] == "query":
+        name = str(entry["loc"][-1])
+        says = f"query parameter `{name}` is required"
+        if name == "reason":
+            says += f": why, 1 to {REASON_MAX_CHARACTERS} characters"
+        return Problem(pointer("/", name), "required", says)
     path = "/"
     # The first part says where ninja looked (query, body, path), the second of a body is our parameter's name.
     for part in entry["loc"][1:]:
@@ -75,7 +87,9 @@ def _problem(entry: dict[str, Any]) -> Problem:
 
 @api.exception_handler(HttpError)
 def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
-    # Ninja raises this for a body that is no JSON.
+    # Ninja raises this for a body that its parser does not take.
+    if isinstance(error.__cause__, Refused):
+        return problem_response(error.__cause__)
     if error.status_code == HTTPStatus.BAD_REQUEST:
         return problem_response(Malformed("the body is not JSON"))
     refused = Refused(str(error))
@@ -90,7 +104,5 @@ def _too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
 
 @api.exception_handler(Exception)
 def _failed(request: HttpRequest, error: Exception) -> HttpResponse:
-    log.error("%s %s failed", request.method, request.path, exc_info=error)
-    refused = Refused("the control plane failed to answer; its log says why", code="internal")
-    refused.status = HTTPStatus.INTERNAL_SERVER_ERROR
-    return problem_response(refused)
+    log.error("%s %r failed", request.method, request.path, exc_info=error)
+    return problem_response(failure(error))

@@ -22,6 +22,44 @@ class LocalSwagger(DocsBase):
         return render(request, "api/docs.html", {"api": api, "swagger_settings": settings})
 
 
+# See core.errors.problem_body.
+PROBLEM_SCHEMA: dict[str, Any] = {
+    "title": "Problem",
+    "description": "Why a call is not carried out (RFC 9457). Retry-After is sent where trying again can help.",
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail", "problems"],
+    "properties": {
+        "type": {"type": "string", "const": "about:blank"},
+        "title": {"type": "string", "description": "The status in words."},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "description": "The reason's name, for programs."},
+        "detail": {"type": "string", "description": "What would be right, for people."},
+        "problems": {
+            "type": "array",
+            "description": "Every field that failed: where (JSON Pointer), which rule, what would be right.",
+            "items": {
+                "type": "object",
+                "required": ["path", "rule", "message"],
+                "properties": {name: {"type": "string"} for name in ("path", "rule", "message")},
+            },
+        },
+    },
+}
+_PROBLEM_CONTENT = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+_EVERYWHERE = {
+    "4XX": {"description": "Refused; `code` names why.", "content": _PROBLEM_CONTENT},
+    "503": {"description": "Not now; try again after Retry-After.", "content": _PROBLEM_CONTENT},
+}
+
+
+def add_refusals(schema: dict[str, Any]) -> None:
+    """Say of every call how its refusals look."""
+    schema["components"]["schemas"]["Problem"] = PROBLEM_SCHEMA
+    for methods in schema["paths"].values():
+        for operation in methods.values():
+            operation["responses"].update(_EVERYWHERE)
+
+
 # The one call that Django does not answer (see configs.stream), so ninja does not know it.
 STREAM_OPERATION: dict[str, Any] = {
     "operationId": "config_stream",
@@ -41,6 +79,12 @@ STREAM_OPERATION: dict[str, Any] = {
             "schema": {"type": "integer", "minimum": 0, "default": 0},
         },
         {
+            "name": "hash",
+            "in": "query",
+            "description": "The hash of what the target holds; where it is not that revision's, the whole is sent.",
+            "schema": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        },
+        {
             "name": "X-Headworks-Protocol",
             "in": "header",
             "description": "Version of the protocol that the target speaks; the newest where it is absent.",
@@ -50,9 +94,9 @@ STREAM_OPERATION: dict[str, Any] = {
     "responses": {
         "200": {"description": "The stream.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
         **{
-            status: {"description": says, "content": {"application/problem+json": {"schema": {"type": "object"}}}}
+            status: {"description": says, "content": _PROBLEM_CONTENT}
             for status, says in (
-                ("400", "`have` is no number."),
+                ("400", "`have` is no number or `hash` no SHA-256."),
                 ("401", "The token is unknown or has expired."),
                 ("403", "The target was revoked."),
                 ("426", "The protocol is not served."),

@@ -6,14 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from http import HTTPStatus
 
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_GET
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from controlplane.api.database_check import database_check
 from controlplane.configs.convergence import State, convergence
+from controlplane.configs.history import Damaged
 from controlplane.configs.hub import heads, hub
 from controlplane.configs.metrics import REGISTRY
 from controlplane.core.models import TargetKind
@@ -27,16 +29,18 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def readyz(request: HttpRequest) -> HttpResponse:
-    """200 where calls can be served: the database answers and the newest revision is in memory. 503 says what lacks."""
+    """200 where calls can be served: the database can be written and the newest revision is in memory.
+
+    503 says what lacks, within seconds also where the database does not answer.
+    """
     missing = []
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-    except DatabaseError:
-        missing.append("the database does not answer")
+    if lacks := database_check.missing():
+        missing.append(lacks)
     if not hub.running:
         missing.append("the configuration is not distributed by this process")
-    if heads.newest is None:
+    if heads.damaged is not None:
+        missing.append(heads.damaged.detail)
+    elif heads.newest is None:
         missing.append("no revision is loaded yet")
     status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
     return JsonResponse({"status": "not ready" if missing else "ready", "missing": missing}, status=status)
@@ -49,13 +53,13 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 class FleetCollector(Collector):
-    """Read when asked. With the database away the families that need it are absent, not 0."""
+    """Read when asked. With the database away or a revision damaged the families that need them are absent, not 0."""
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("headworks_config_streams", "Config streams open in this process.", len(hub.streams))
         try:
             stands = convergence()
-        except DatabaseError:
+        except (DatabaseError, InterfaceError, Damaged):
             return
         if stands["revision"] is not None:
             yield GaugeMetricFamily("headworks_config_revision", "Newest published revision.", stands["revision"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from django.utils import timezone
 from pydantic import Field
@@ -30,7 +30,7 @@ class NewOverrideFields(f.Fields):
 
 
 class OverrideFields(f.Fields):
-    """The whole of an override, as it is kept and restored."""
+    """The whole of an override, as it is kept."""
 
     subject_kind: Literal["pool", "engine"]
     subject: f.Name
@@ -45,7 +45,6 @@ class OverrideNoun(Noun[rows.Override]):
     row = rows.Override
     fields = OverrideFields
     section = "overrides"
-    order: ClassVar[int] = 60
 
     def describe(self, row: rows.Override) -> Document:
         return {

@@ -9,25 +9,30 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import msgspec
 from django.db import transaction
 from django.utils import timezone
 from msgspec import UNSET
 
 from controlplane import settings_rows as rows
-from controlplane.configs import metrics
+from controlplane.configs import metrics, presence
 from controlplane.configs.hub import heads, hub
+from controlplane.configs.idle import give_back_connection
 from controlplane.configs.models import TargetState
 from controlplane.core.errors import Conflict, NotFound
 from controlplane.core.models import Target
+from controlplane.core.reported import reported_text
 from wire.messages import Ack
 from wire.problems import Problem
 
 
 class Judged(NamedTuple):
-    """An acknowledgement that fits what was published. `slice_hash` is that of the target's slice at `ack.revision`."""
+    """An acknowledgement that fits what was published, of the process that enrolled at `enrolled_at`.
+
+    `slice_hash` is that of the target's slice at `ack.revision`.
+    """
 
     target_id: int
+    enrolled_at: datetime
     ack: Ack
     slice_hash: str
     at: datetime
@@ -42,8 +47,10 @@ def take(target: Target, ack: Ack) -> None:
 
 
 def judge(target: Target, ack: Ack, now: datetime) -> Judged:
+    """Raises as `take`; the target's streams here then send it the whole, for it holds what was not sent to it."""
     head = heads.at(ack.revision)
     if head is None:
+        hub.streams.forget(target.pk)
         newest = heads.newest
         there = f"the newest is {newest.number}" if newest else "nothing has been published yet"
         raise NotFound(
@@ -53,9 +60,10 @@ def judge(target: Target, ack: Ack, now: datetime) -> Judged:
         )
     slice = head.slice(target.kind, target.name)
     if ack.hash is not UNSET and ack.hash != slice.hash:
+        hub.streams.forget(target.pk)
         says = f"your slice at revision {ack.revision} has the hash {slice.hash}; ask for the whole with have=0"
         raise Conflict(says, [Problem("/hash", "wrong_hash", says)], code="wrong_hash")
-    return Judged(target.pk, ack, slice.hash, now)
+    return Judged(target.pk, target.enrolled_at, ack, slice.hash, now)
 
 
 class Batcher:
@@ -74,6 +82,7 @@ class Batcher:
                 self._committed = Future()
             committed = self._committed
             self._gathering.append(judged)
+        give_back_connection()
         if first:
             time.sleep(self._wait_seconds)
             with self._lock:
@@ -92,19 +101,19 @@ batcher = Batcher(rows.ACK_BATCH_MS.read() / 1000)
 
 
 def store(batch: Iterable[Judged]) -> None:
-    """Store in one transaction. What is older than what is known already changes nothing."""
+    """Store in one transaction. What is older than what is known already changes nothing, nor does what comes from a
+    process that another has taken the name of meanwhile.
+    """
     batch = list(batch)
-    ids = {judged.target_id for judged in batch}
     with transaction.atomic():
-        TargetState.objects.bulk_create([TargetState(target_id=i) for i in sorted(ids)], ignore_conflicts=True)
-        states = {
-            state.target_id: state
-            for state in TargetState.objects.select_for_update().filter(target_id__in=ids).order_by("target_id")
-        }
+        enrolled_at = presence.seen({judged.target_id for judged in batch}, max(judged.at for judged in batch))
+        batch = [judged for judged in batch if judged.enrolled_at == enrolled_at.get(judged.target_id)]
+        ids = sorted({judged.target_id for judged in batch})
+        TargetState.objects.bulk_create([TargetState(target_id=i) for i in ids], ignore_conflicts=True)
+        states = {state.target_id: state for state in TargetState.objects.filter(target_id__in=ids)}
         for judged in batch:
             _note(states[judged.target_id], judged)
         TargetState.objects.bulk_update(states.values(), _FIELDS, batch_size=200)
-        Target.objects.filter(id__in=ids).update(last_seen_at=max(judged.at for judged in batch))
     metrics.ACK_BATCH_SIZE.observe(len(batch))
     hub.note_acks({judged.target_id: judged.ack.revision for judged in batch})
 
@@ -116,14 +125,19 @@ def _note(state: TargetState, judged: Judged) -> None:
     ack = judged.ack
     if ack.revision < max(state.revision or 0, state.error_revision or 0):
         return
-    state.acked_at = judged.at
     if ack.error is UNSET:
-        state.revision, state.hash = ack.revision, judged.slice_hash
-        state.applied_at = _moment(ack.applied_at, judged.at)
+        # A gateway that restarts says again what it ran before; the lag is that of the first time.
+        if (state.revision, state.hash) != (ack.revision, judged.slice_hash):
+            state.revision, state.hash = ack.revision, judged.slice_hash
+            state.applied_at, state.acked_at = _moment(ack.applied_at, judged.at), judged.at
         state.error_revision, state.error_hash, state.error = None, "", None
     else:
         state.error_revision, state.error_hash = ack.revision, judged.slice_hash
-        state.error = msgspec.to_builtins(ack.error)
+        state.error = [_shown(problem) for problem in ack.error]
+
+
+def _shown(problem: Problem) -> dict[str, str]:
+    return {name: reported_text(getattr(problem, name)) for name in ("path", "rule", "message")}
 
 
 def _moment(epoch_ms: Any, now: datetime) -> datetime:

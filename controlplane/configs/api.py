@@ -14,9 +14,8 @@ from controlplane.configs.public import public_form
 from controlplane.configs.rollback import roll_back
 from controlplane.core.errors import NotFound
 from controlplane.core.nouns import PAGE_ROWS
-from controlplane.core.rest import Limit, Page
+from controlplane.core.rest import Limit, Page, json_answer
 from controlplane.core.security import admin, operator, viewer
-from controlplane.core.targets_api import json_answer
 from controlplane.core.writes import Options, WriteAnswer, perform
 from wire.canonical import MAX_INTEGER, Document
 from wire.schema import schemas
@@ -63,7 +62,7 @@ def read_difference(request: HttpRequest, number: Number, to: NumberAsked) -> Do
 
 @router.post("/revisions/{number}/rollback", auth=operator, response=WriteAnswer, summary="Go back to a revision")
 def rollback(request: HttpRequest, number: Number, options: Options) -> WriteAnswer:
-    """A new revision with the old content. Keys, engines and cordons stay as they are now."""
+    """A new revision with the old content. Keys, engines, cordons and breaker overrides stay as they are."""
     return perform(request, options, lambda unit: roll_back(unit, number))
 
 

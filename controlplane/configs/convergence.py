@@ -11,6 +11,7 @@ from typing import Any
 from django.utils import timezone
 
 from controlplane import settings_rows as rows
+from controlplane.configs import presence
 from controlplane.configs.head import Head
 from controlplane.configs.hub import heads
 from controlplane.configs.models import Revision, TargetState
@@ -43,13 +44,25 @@ class Facts:
 def judge(facts: Facts, now: datetime, silent: timedelta) -> State:
     """By hash, not by number: a revision that does not concern a target leaves it applied."""
     if facts.seen_at is None or now - facts.seen_at > silent:
-        # A target that was never heard of since it enrolled is lost too, once that is long enough ago.
         return State.LOST
     if facts.refused_hash == facts.desired_hash:
         return State.REFUSED
     if facts.acked_hash == facts.desired_hash:
         return State.APPLIED
     return State.PENDING if facts.acked_hash else State.NEVER
+
+
+def standing_with(target: Mapping[str, Any], revision: int | None) -> State:
+    """Where a target of `convergence` stands with the change in `revision`, which need not be the newest one.
+
+    A target that is pending because of what came later is not pending here. None: the change is not published yet.
+    """
+    state = State(target["state"])
+    if revision is None or state in (State.APPLIED, State.LOST):
+        return state
+    if (target["acked_revision"] or 0) >= revision:
+        return State.APPLIED
+    return State.REFUSED if (target["refused_revision"] or 0) >= revision else state
 
 
 def convergence() -> Document:
@@ -76,7 +89,7 @@ def _describe(
         desired_hash=head.slice(target.kind, target.name).hash if head else "",
         acked_hash=state.hash,
         refused_hash=state.error_hash or "",
-        seen_at=target.last_seen_at or target.enrolled_at,
+        seen_at=target.last_seen_at,
     )
     silent = timedelta(seconds=rows.TARGET_SILENT_SECONDS.read())
     stands = judge(facts, now, silent) if head else State.NEVER
@@ -86,7 +99,7 @@ def _describe(
         "name": target.name,
         "version": target.version,
         "state": stands.value,
-        "connected": state.stream_seen_at is not None,
+        "connected": presence.connected(state.stream_seen_at, now),
         "desired_revision": head.number if head else None,
         "acked_revision": state.revision,
         "applied_at": iso(state.applied_at),

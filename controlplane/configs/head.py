@@ -29,6 +29,8 @@ class Head:
     def next(self, number: int, patch: Document, published_at: datetime) -> Head:
         """The head after a revision's patch. Slices that the patch cannot change are carried over."""
         head = Head(number, merge_patch(self.content, patch), published_at, self._decrypt)
+        # Heads that follow each other share what they have cut, and so the lock that guards it.
+        head._lock = self._lock
         with self._lock:
             head._opened = self._opened
             if not patch.keys() - _GATEWAY_BLIND:
@@ -42,7 +44,8 @@ class Head:
         return head
 
     def _nodes_changed(self, after: Head, patch: Document) -> set[str]:
-        changed, pools, patched = (self._patched(patch, section) for section in ("nodes", "pools", "engines"))
+        # No section is ever removed: of a section without entries an empty one is left.
+        changed, pools, patched = (set(patch.get(section, ())) for section in ("nodes", "pools", "engines"))
         for head in (self, after):
             engines = head.content.get("engines", {})
             touched = [engines[name] for name in patched if name in engines]
@@ -50,11 +53,6 @@ class Head:
                 touched += [engine for engine in engines.values() if engine["pool"] in pools]
             changed.update(engine["node"] for engine in touched if "node" in engine)
         return changed
-
-    def _patched(self, patch: Document, section: str) -> set[str]:
-        """Names of the entries that a patch changes; null takes the whole section away."""
-        entries = patch.get(section, {})
-        return set(self.content[section] if entries is None else entries)
 
     def slice(self, kind: str, name: str) -> Slice:
         """What the target of this kind and name is told."""

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import NamedTuple
 
 from controlplane.configs.models import Revision
-from controlplane.core.errors import NotFound
+from controlplane.core.errors import NotFound, Refused
 from wire.canonical import Document, content_hash, diff_patch, merge_patch
 
 # A whole is stored at 1, 51, 101 …: any content is at most this many patches away.
 WHOLE_EVERY = 50
 
 
-class Damaged(RuntimeError):
-    """Stored revisions do not add up to the hash that was published."""
+class Damaged(Refused):
+    """Stored revisions do not add up to the hash that was published. The detail names the revision."""
+
+    status, code = HTTPStatus.SERVICE_UNAVAILABLE, "revision_damaged"
 
 
 class Stored(NamedTuple):
-    """One revision with its content."""
+    """One revision with its content and the content's hash."""
 
     number: int
     content: Document
     published_at: datetime
+    hash: str
 
 
 def is_whole(number: int) -> bool:
@@ -43,22 +47,38 @@ def get(number: int) -> Revision:
 def content_at(number: int) -> Stored:
     """The whole configuration at a revision, its hash verified. Raises NotFound or Damaged."""
     revision = get(number)
+    content = _sum_at(number)
+    if content_hash(content) != revision.hash:
+        raise Damaged(f"revision {number} does not have the hash that it was published with")
+    return Stored(number, content, revision.published_at, revision.hash)
+
+
+def salvaged_at(number: int) -> Document:
+    """What the rows of a damaged revision add up to, right or wrong; nothing where they add up to no configuration."""
+    try:
+        content = _sum_at(number)
+    except Damaged:
+        return {}
+    sound = isinstance(content, dict) and all(isinstance(entries, dict) for entries in content.values())
+    return content if sound else {}
+
+
+def _sum_at(number: int) -> Document:
+    """The last whole with the patches after it. Raises Damaged where there is none."""
     base = ground_of(number)
     content = base.content
     patches = Revision.objects.filter(number__gt=base.number, number__lte=number).order_by("number")
     for patch in patches.values_list("patch", flat=True):
         content = merge_patch(content, patch)
-    if content_hash(content) != revision.hash:
-        raise Damaged(f"revision {number} does not have the hash that it was published with")
-    return Stored(number, content, revision.published_at)
+    return content
 
 
 def ground_of(number: int) -> Stored:
     """The newest revision up to `number` that is stored whole. Raises Damaged."""
     base = Revision.objects.filter(number__lte=number, whole__isnull=False).order_by("-number").first()
-    if base is None or base.whole is None:
+    if base is None or not isinstance(base.whole, dict):
         raise Damaged(f"no whole configuration is stored at or before revision {number}")
-    return Stored(base.number, base.whole, base.published_at)
+    return Stored(base.number, base.whole, base.published_at, base.hash)
 
 
 def difference(before: int, after: int) -> Document:

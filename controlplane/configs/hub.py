@@ -1,7 +1,8 @@
 """The publisher and distributor of one web process: a thread that watches the database and wakes the streams.
 
-One round: publish what has waited long enough → read newer revisions → tell the streams → beat for open streams.
-A write of this process starts a round at once; those of other processes are found by polling, or through Redis.
+One round: look at what other processes did to targets → beat for open streams → publish what has waited long enough
+→ read newer revisions → tell the streams. Revoking comes first, since nothing wrong with a revision may hold it up.
+A write of this process starts a round at once; those of other processes are found by polling, or told (`neighbours`).
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from django.db import connection
-from django.db.models import Max, Q
+from django.db.models import Q, Sum
 from django.utils import timezone
 
 from controlplane import settings_rows as rows
@@ -23,18 +24,18 @@ from controlplane.configs import metrics, presence, publisher, wakeup
 from controlplane.configs.debounce import Debounce
 from controlplane.configs.events import Events
 from controlplane.configs.heads import Heads
+from controlplane.configs.history import Damaged
 from controlplane.configs.models import TargetState
-from controlplane.configs.neighbours import Neighbours
-from controlplane.configs.opened import unsealed
+from controlplane.configs.neighbours import neighbours
 from controlplane.configs.streams import Streams
 from controlplane.core.models import Target
+from controlplane.core.sealed import unsealed
 
 log = logging.getLogger(__name__)
 
 heads = Heads(unsealed)
 # Clocks of several web processes may differ by so much.
 _LOOK_BACK = timedelta(seconds=60)
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Hub:
@@ -45,7 +46,7 @@ class Hub:
         self._poll_seconds = rows.POLL_MS.read() / 1000
         self._beat_seconds = float(rows.STREAM_PING_SECONDS.read())
         self._debounce = Debounce(rows.PUBLISH_QUIET_MS.read() / 1000, rows.PUBLISH_MAX_WAIT_MS.read() / 1000)
-        self._neighbours = Neighbours(rows.REDIS_URL.read(), self.wake)
+        self._neighbours = neighbours(rows.REDIS_URL.read(), self.wake)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._stopping = self._draining = False
@@ -53,7 +54,9 @@ class Hub:
         self._written = False
         self._waiting: publisher.Waiting | None = None
         self._beaten = 0.0
-        self._acked_at: datetime | None = None
+        # When a look at the targets last succeeded, and what was acknowledged then.
+        self._looked_at: datetime | None = None
+        self._acknowledged: dict[str, int | None] = {}
         self._failing = ""
         self._changed = threading.Condition()
         self._changes = 0
@@ -78,13 +81,15 @@ class Hub:
             wakeup.listen(self.written)
             self._thread = threading.Thread(target=self._run, name="config-hub", daemon=True)
             self._thread.start()
-            self._neighbours.start()
+            if self._neighbours is not None:
+                self._neighbours.start()
 
     def stop(self) -> None:
         """End the streams and the thread."""
         self._stopping = True
         self.drain()
-        self._neighbours.stop()
+        if self._neighbours is not None:
+            self._neighbours.stop()
         self.wake()
         if self._thread is not None:
             self._thread.join(timeout=10)
@@ -93,6 +98,8 @@ class Hub:
         """End the streams and take no more, because the process is about to end. May be called from any thread."""
         self._draining = True
         self.streams.close_all()
+        # Whoever waits for a change looks up, and sees `draining`.
+        self.note_change()
 
     def written(self) -> None:
         """A write of this process was committed."""
@@ -162,15 +169,15 @@ class Hub:
         connection.close()
 
     def _round(self) -> None:
-        self._publish_due()
-        self._take_newest()
         self._look_at_targets()
         self._beat()
+        self._publish_due()
+        self._take_newest()
 
     def _publish_due(self) -> None:
         if self._written:
             self._written = False
-            self._neighbours.tell()
+            self._tell()
         now = time.monotonic()
         waiting = publisher.waiting()
         if waiting is None:
@@ -181,18 +188,30 @@ class Hub:
             self._waiting = waiting
             self._debounce.saw(now)
         if self._debounce.wait_seconds(now) == 0:
-            with metrics.PUBLISH_SECONDS.time():
-                revision = publisher.publish(heads.stored())
-            self._waiting = None
-            self._debounce.clear()
-            if revision is not None:
-                log.info("published revision %d", revision.number)
-                self._neighbours.tell()
-            else:
-                self.note_change()
+            self._publish()
+
+    def _publish(self) -> None:
+        with metrics.PUBLISH_SECONDS.time():
+            revision = publisher.publish(heads.stored())
+        self._waiting = None
+        self._debounce.clear()
+        if revision is not None:
+            log.info("published revision %d", revision.number)
+            self._tell()
+        else:
+            self.note_change()
+
+    def _tell(self) -> None:
+        if self._neighbours is not None:
+            self._neighbours.tell()
 
     def _take_newest(self) -> None:
-        head = heads.refresh()
+        try:
+            head = heads.refresh()
+        except Damaged:
+            # Nothing need wait to be published: whoever starts now must get the whole too.
+            self._publish()
+            head = heads.refresh()
         if head is None or (self.encoded is not None and self.encoded.head is head):
             return
         self.encoded = Events(head)
@@ -201,29 +220,39 @@ class Hub:
 
     def _look_at_targets(self) -> None:
         """Revoked and re-enrolled targets, and acknowledgements that other processes stored."""
-        since = timezone.now() - _LOOK_BACK
-        recent = Target.objects.filter(Q(revoked_at__gte=since) | Q(enrolled_at__gte=since))
-        found = recent.values_list("id", "revoked_at", "enrolled_at")
-        if enrolments := {target_id: None if revoked_at else at for target_id, revoked_at, at in found}:
-            self.streams.close_outdated(enrolments)
-        acked_at = TargetState.objects.aggregate(last=Max("acked_at"))["last"]
-        if acked_at is not None and acked_at != self._acked_at:
-            newer = TargetState.objects.filter(acked_at__gt=self._acked_at or _LONG_AGO)
-            self._acked_at = acked_at
-            acks = newer.values_list("target_id", "revision", "error_revision")
-            self.note_acks({target_id: max(acked or 0, refused or 0) for target_id, acked, refused in acks})
+        now = timezone.now()
+        since = (self._looked_at or now) - _LOOK_BACK
+        if recent := presence.openers(Target.objects.filter(Q(revoked_at__gte=since) | Q(enrolled_at__gte=since))):
+            self.streams.close_outdated(recent)
+        # By numbers, not by times, which are those of other processes' clocks.
+        awaited = self.streams.awaited()
+        states = TargetState.objects.filter(target_id__in=awaited)
+        answers = states.values_list("target_id", "revision", "error_revision")
+        newest = {target_id: max(acked or 0, refused or 0) for target_id, acked, refused in answers}
+        self.streams.acknowledge({target: number for target, number in newest.items() if number >= awaited[target]})
+        acknowledged = TargetState.objects.aggregate(Sum("revision"), Sum("error_revision"))
+        if acknowledged != self._acknowledged:
+            self._acknowledged = acknowledged
+            self.note_change()
+        self._looked_at = now
+
+    def _look_at_openers(self, target_ids: set[int]) -> None:
+        """Whatever the clocks say: a stream outlives neither its enrolment nor its token."""
+        found = presence.openers_of(target_ids)
+        self.streams.close_outdated({target_id: found.get(target_id) for target_id in target_ids})
 
     def _beat(self) -> None:
         opened, ended = self.streams.take_turnover()
         now = timezone.now()
         if time.monotonic() - self._beaten >= self._beat_seconds:
             opened = set(self.streams.target_ids())
+            self._look_at_openers(opened)
             self._beaten = time.monotonic()
         if opened:
             presence.beat(opened, now)
         if ended:
             presence.ended(ended, now)
-        live_gateways = presence.live_gateways(now, self._beat_seconds)
+        live_gateways = presence.live_gateways(now)
         if opened or ended or live_gateways != self.live_gateways:
             self.live_gateways = live_gateways
             if self.encoded is not None:

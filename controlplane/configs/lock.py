@@ -1,4 +1,4 @@
-"""One at a time: who changes the compiled configuration, from its check to its commit."""
+"""One at a time: who changes the configuration, from the first row it reads to its commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ _NAME = "headworks.configuration"
 
 
 def lock_configuration() -> None:
-    """Hold until the transaction ends. Two writes cannot each remove what the other refers to, and a revision never
+    """Hold until the transaction ends. Every unit of work and the publisher begin with it.
+
+    So two writes cannot each remove what the other refers to or lock rows in opposite orders, and a revision never
     holds half a write. SQLite's IMMEDIATE transactions hold the whole database already.
     """
     if connection.vendor == "postgresql":

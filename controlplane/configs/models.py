@@ -51,6 +51,7 @@ class TargetState(models.Model):
     revision = models.PositiveBigIntegerField(null=True)
     hash = models.CharField(max_length=64, blank=True)
     applied_at = models.DateTimeField(null=True)
+    # When `revision` was first acknowledged.
     acked_at = models.DateTimeField(null=True)
     error_revision = models.PositiveBigIntegerField(null=True)
     # Hash of the slice that was refused: the refusal stands while the target's slice is still that one.

@@ -9,8 +9,11 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import QuerySet
 
+from controlplane import settings_rows as rows
 from controlplane.configs.models import TargetState
+from controlplane.configs.streams import Opener
 from controlplane.core.models import Target, TargetKind
 
 MISSED_HEARTBEATS = 3
@@ -19,25 +22,60 @@ _BATCH = 500
 
 def beat(open_ids: Collection[int], now: datetime) -> None:
     """These targets have a stream here now."""
-    with transaction.atomic():
-        for ids in _batches(open_ids):
+    for ids in _batches(open_ids):
+        with transaction.atomic():
+            seen(ids, now)
             TargetState.objects.bulk_create([TargetState(target_id=i) for i in ids], ignore_conflicts=True)
             TargetState.objects.filter(target_id__in=ids).update(stream_seen_at=now)
-            Target.objects.filter(id__in=ids).update(last_seen_at=now)
 
 
 def ended(ids: Collection[int], now: datetime) -> None:
     """The streams of these targets have ended here. One that goes on at another process says so at its next beat."""
     for batch in _batches(ids):
-        TargetState.objects.filter(target_id__in=batch).update(stream_seen_at=None)
-        Target.objects.filter(id__in=batch).update(last_seen_at=now)
+        with transaction.atomic():
+            seen(batch, now)
+            TargetState.objects.filter(target_id__in=batch).update(stream_seen_at=None)
 
 
-def live_gateways(now: datetime, beat_seconds: float) -> int:
-    since = now - timedelta(seconds=MISSED_HEARTBEATS * beat_seconds)
+def seen(ids: Collection[int], now: datetime) -> dict[int, datetime]:
+    """Note that these targets were heard of now; answers when each enrolled.
+
+    Holds their rows until the transaction ends: in one order, and before their states, as an enrolment does, so that
+    neither waits for the other in a circle.
+    """
+    targets = Target.objects.filter(id__in=ids)
+    held = targets.select_for_update(no_key=True).order_by("id").values_list("id", "enrolled_at")
+    enrolled_at = dict(held)
+    targets.update(last_seen_at=now)
+    return enrolled_at
+
+
+def openers(targets: QuerySet[Target]) -> dict[int, Opener | None]:
+    """Target (by id) → who may hold its stream; None where it is revoked."""
+    found = targets.values_list("id", "revoked_at", "enrolled_at", "token_hash")
+    return {target_id: None if revoked_at else Opener(at, digest) for target_id, revoked_at, at, digest in found}
+
+
+def openers_of(ids: Collection[int]) -> dict[int, Opener | None]:
+    found: dict[int, Opener | None] = {}
+    for batch in _batches(ids):
+        found |= openers(Target.objects.filter(id__in=batch))
+    return found
+
+
+def live_gateways(now: datetime) -> int:
     return TargetState.objects.filter(
-        target__kind=TargetKind.GATEWAY, target__revoked_at=None, stream_seen_at__gte=since
+        target__kind=TargetKind.GATEWAY, target__revoked_at=None, stream_seen_at__gte=_oldest_beat(now)
     ).count()
+
+
+def connected(stream_seen_at: datetime | None, now: datetime) -> bool:
+    """Whether some web process holds a target's stream, by its last heartbeat."""
+    return stream_seen_at is not None and stream_seen_at >= _oldest_beat(now)
+
+
+def _oldest_beat(now: datetime) -> datetime:
+    return now - timedelta(seconds=MISSED_HEARTBEATS * rows.STREAM_PING_SECONDS.read())
 
 
 def _batches(ids: Collection[int]) -> list[list[int]]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import Max, QuerySet
 from django.utils import timezone
 
-from controlplane.configs.history import Stored, content_at, is_whole
+from controlplane.configs.history import Damaged, Stored, content_at, is_whole, salvaged_at
 from controlplane.configs.lock import lock_configuration
 from controlplane.configs.models import Fragment, Revision
 from controlplane.core.models import AuditEntry
 from wire.canonical import Document, content_hash, diff_patch
+
+log = logging.getLogger(__name__)
 
 # Noun of the audit entry that a rollback leaves; its key is the number gone back to.
 ROLLBACK_NOUN = "rollback"
@@ -38,22 +41,31 @@ def publish(known: Stored | None = None) -> Revision | None:
     """Publish what waits; None where that changes nothing.
 
     `known` is a revision that the caller holds in memory; it saves loading one where it is the newest. Of several
-    processes that publish at once the first takes everything and the others find nothing.
+    processes that publish at once the first takes everything and the others find nothing. Where the newest revision is
+    damaged the next one is made whole from the entries that the writes left, which every revision is made of.
     """
     with transaction.atomic():
         lock_configuration()
         last = Revision.objects.order_by("-number").only("number", "hash").first()
-        before = _content_of(last, known)
-        after = _with_dirty(before)
+        mends = False
+        try:
+            before = _content_of(last, known)
+            after = _with_dirty(before)
+        except Damaged as damaged:
+            if last is None:
+                raise
+            log.error("%s; the next one is published whole, from the entries as they are stored", damaged.detail)
+            mends, before = True, salvaged_at(last.number)
+            after = _anew(before)
         revision = None
-        if last is None or after != before:
+        if last is None or mends or after != before:
             number = last.number + 1 if last else 1
             revision = Revision.objects.create(
                 number=number,
                 published_at=timezone.now(),
                 patch=diff_patch(before, after),
                 inverse=diff_patch(after, before),
-                whole=after if is_whole(number) else None,
+                whole=after if mends or is_whole(number) else None,
                 hash=content_hash(after),
                 rollback_to=_rollback_target(),
             )
@@ -72,7 +84,8 @@ def _unpublished() -> QuerySet[AuditEntry]:
 def _content_of(last: Revision | None, known: Stored | None) -> Document:
     if last is None:
         return {}
-    if known is not None and known.number == last.number:
+    # By its hash too: a database that was restored counts its numbers anew.
+    if known is not None and (known.number, known.hash) == (last.number, last.hash):
         return known.content
     return content_at(last.number).content
 
@@ -88,6 +101,15 @@ def _with_dirty(before: Document) -> Document:
             after[section].pop(key, None)
         else:
             after[section][key] = content
+    return after
+
+
+def _anew(before: Document) -> Document:
+    """All entries there are; of a section that has none any more an empty one is left, as patches leave it."""
+    after: Document = {section: {} for section in before}
+    stored = Fragment.objects.filter(content__isnull=False).values_list("section", "key", "content")
+    for section, key, content in stored:
+        after.setdefault(section, {})[key] = content
     return after
 
 

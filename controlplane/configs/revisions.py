@@ -11,6 +11,7 @@ from controlplane.configs.models import Revision
 from controlplane.configs.public import public_form
 from controlplane.core.fields import iso
 from controlplane.core.models import AuditEntry
+from controlplane.core.nouns import page_of
 from wire.canonical import Document
 
 
@@ -19,10 +20,9 @@ def page(limit: int, after: int | None) -> tuple[list[Document], int | None]:
     rows = Revision.objects.order_by("-number").defer("whole", "inverse")
     if after is not None:
         rows = rows.filter(number__lt=after)
-    found = list(rows[: limit + 1])
-    entries = _entries([revision.number for revision in found[:limit]])
-    items = [_summary(revision, entries[revision.number]) for revision in found[:limit]]
-    return items, found[limit - 1].number if len(found) > limit else None
+    found, following = page_of(rows, limit, lambda revision: revision.number)
+    entries = _entries([revision.number for revision in found])
+    return [_summary(revision, entries[revision.number]) for revision in found], following
 
 
 def describe(number: int) -> Document:

@@ -1,6 +1,7 @@
 """Going back: a new revision whose restorable sections are those of an old one.
 
-Keys, engines and cordons stay as they are: a rollback never revives a blocked key or lifts a cordon.
+Keys, engines, cordons and breaker overrides stay as they are: a rollback never revives a blocked key, lifts a cordon or
+lets work back to what someone has just forced open.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from controlplane.configs.history import content_at
 from controlplane.configs.models import Fragment
 from controlplane.configs.publisher import ROLLBACK_NOUN
 from controlplane.configs.references import EntryKey
+from controlplane.configs.step import compile_touched
 from controlplane.core.changes import Section, UnitOfWork, sections
 from controlplane.core.errors import Conflict
 from wire.canonical import Document
@@ -33,7 +35,10 @@ def roll_back(unit: UnitOfWork, number: int) -> Document:
         for key in differing[section.name]:
             if key not in wanted.get(section.name, {}):
                 _restore(section, unit, key, None)
+    compile_touched(unit)
     _verify(unit, number, wanted)
+    # Compiled and checked; a second time would hold the lock for longer.
+    unit.touched.clear()
     restored = sum(map(len, differing.values()))
     if restored:
         unit.record(ROLLBACK_NOUN, str(number), None, {"revision": number, "entries": restored})
@@ -52,10 +57,15 @@ def _differing(section: str, wanted: Document) -> list[str]:
 
 def _verify(unit: UnitOfWork, number: int, wanted: Document) -> None:
     """Every restorable entry that was touched compiles to what it was; what was not touched was the same already."""
+    touched: dict[str, set[str]] = {}
+    for section, key in unit.touched:
+        touched.setdefault(section, set()).add(key)
     wrong: list[EntryKey] = [
         (section, key)
-        for section, key in unit.touched
-        if sections[section].restore is not None and sections[section].compile(key) != wanted.get(section, {}).get(key)
+        for section, keys in touched.items()
+        if sections[section].restore is not None
+        for key in _differing(section, wanted.get(section, {}))
+        if key in keys
     ]
     if wrong:
         problems = [

@@ -8,7 +8,6 @@ from django.db import transaction
 
 from controlplane.configs import wakeup
 from controlplane.configs.checks import Transition, problems_of
-from controlplane.configs.lock import lock_configuration
 from controlplane.configs.models import Fragment
 from controlplane.configs.public import public_form
 from controlplane.configs.references import EntryKey
@@ -21,10 +20,12 @@ _SHOWN_PROBLEMS = 5
 
 
 def compile_touched(unit: UnitOfWork) -> None:
-    """Compile, store and check the touched entries; `unit.patch` is then what they change. Raises Refused."""
+    """Compile, store and check the touched entries; `unit.patch` is then what they change. Raises Refused.
+
+    The unit holds the configuration's lock since it opened.
+    """
     if not unit.touched:
         return
-    lock_configuration()
     compiled = {entry: sections[entry[0]].compile(entry[1]) for entry in unit.touched}
     _refuse(_uncanonical(compiled))
     changed = _store(compiled)
@@ -63,22 +64,24 @@ def _store(compiled: dict[EntryKey, Document | None]) -> dict[EntryKey, Transiti
     """Write what differs from the stored fragments; answers what each was and is."""
     rows = {(row.section, row.key): row for row in _rows(compiled)}
     changed: dict[EntryKey, Transition] = {}
-    created, updated, removed = [], [], []
+    stored, removed = [], []
     for (section, key), content in compiled.items():
         row = rows.get((section, key))
         before = row.content if row else None
         if before == content:
             continue
         changed[section, key] = (before, content)
-        if row is None:
-            created.append(Fragment(section=section, key=key, content=content, dirty=True))
-        elif content is None:
+        if content is not None:
+            stored.append(Fragment(section=section, key=key, content=content, dirty=True))
+        elif row is not None:
             removed.append(row.pk)
-        else:
-            row.content, row.dirty = content, True
-            updated.append(row)
-    Fragment.objects.bulk_create(created)
-    Fragment.objects.bulk_update(updated, ["content", "dirty"], batch_size=500)
+    Fragment.objects.bulk_create(
+        stored,
+        batch_size=500,
+        update_conflicts=True,
+        unique_fields=["section", "key"],
+        update_fields=["content", "dirty"],
+    )
     # Not in the bulk above, which would write JSON's null instead of SQL's.
     Fragment.objects.filter(pk__in=removed).update(content=None, dirty=True)
     return changed

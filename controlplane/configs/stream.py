@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import io
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +23,10 @@ from controlplane import settings_rows as rows
 from controlplane.configs import events
 from controlplane.configs.hub import heads, hub
 from controlplane.configs.models import TargetState
-from controlplane.configs.refusals import MethodNotAllowed, Unavailable
 from controlplane.configs.slices import Slice
-from controlplane.configs.streams import Stream
+from controlplane.configs.streams import Opener, Stream
 from controlplane.core.enrolment import check_protocol
-from controlplane.core.errors import Malformed, Refused, problem_response
+from controlplane.core.errors import Malformed, MethodNotAllowed, Refused, Unavailable, problem_response
 from controlplane.core.models import Target
 from controlplane.core.security import target_of
 
@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 PATH = "/api/v1/config/stream"
 PROTOCOL_HEADER = "X-Headworks-Protocol"
 MAX_HAVE_DIGITS = 16
+_SHA256 = re.compile("[0-9a-f]{64}")
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -75,8 +76,9 @@ async def config_stream(scope: dict[str, Any], receive: Receive, send: Send) -> 
         await _answer(send, problem_response(Unavailable("the control plane cannot answer now; try again")))
         return
     hub.streams.add(stream)
-    # The end may have come between opening and adding.
-    stream.closed = hub.draining
+    if hub.draining:
+        # The end came between opening and adding.
+        stream.closed = True
     hub.wake()
     serving = asyncio.create_task(_serve(stream, send))
     leaving = asyncio.create_task(_left(receive))
@@ -103,16 +105,16 @@ def _open(scope: dict[str, Any], loop: asyncio.AbstractEventLoop) -> Stream:
             raise Unavailable("this process is about to end; connect again")
         target = target_of(request)
         check_protocol(request.headers.get(PROTOCOL_HEADER))
-        have = _revision(request.GET.get("have", "0"))
+        have, digest = _revision(request.GET.get("have", "0")), _digest(request.GET.get("hash", ""))
         hub.start()
         return Stream(
             target.pk,
             target.kind,
             target.name,
-            target.enrolled_at,
+            Opener(target.enrolled_at, target.token_hash),
             target.token_expires_at.timestamp(),
             loop,
-            base=_base(target, have) if have else None,
+            base=_base(target, have, digest) if have else None,
         )
     finally:
         connections.close_all()
@@ -124,16 +126,31 @@ def _revision(text: str) -> int:
     return int(text)
 
 
-def _base(target: Target, have: int) -> tuple[int, Slice] | None:
-    """What the target holds, if we still know it; otherwise it gets the whole."""
+def _digest(text: str) -> str:
+    if text and not _SHA256.fullmatch(text):
+        raise Malformed(
+            "hash: give the SHA-256 of the slice that you hold, in 64 lower-case hex digits, or leave it out"
+        )
+    return text
+
+
+def _base(target: Target, have: int, digest: str) -> tuple[int, Slice] | None:
+    """What the target holds, if we still know it; otherwise it gets the whole.
+
+    A number alone does not say it: a database that was restored counts the lost numbers anew.
+    """
     newest = heads.refresh()
     if newest is None or have > newest.number:
         return None
     if (head := heads.recent(have)) is not None:
-        return have, head.slice(target.kind, target.name)
+        slice = head.slice(target.kind, target.name)
+        return (have, slice) if digest in ("", slice.hash) else None
     # Long ago, but it may be what it should run all the same.
     slice = newest.slice(target.kind, target.name)
-    same = TargetState.objects.filter(target=target, revision=have, hash=slice.hash).exists()
+    if digest:
+        same = digest == slice.hash
+    else:
+        same = TargetState.objects.filter(target=target, revision=have, hash=slice.hash).exists()
     return (have, slice) if same else None
 
 

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from controlplane.configs import events
 from controlplane.configs.events import Events
@@ -25,6 +26,13 @@ UNACKNOWLEDGED_PUSH_SECONDS = 5.0
 UNACKNOWLEDGED_CLOSE_SECONDS = 60.0
 
 
+class Opener(NamedTuple):
+    """Who holds a target's name, and with which token (its hash). Streams of any other one are outdated."""
+
+    enrolled_at: datetime
+    token_hash: str
+
+
 @dataclass(eq=False)
 class Stream:
     """One open stream. Used by the event loop it was opened on; `wake` is called from any thread."""
@@ -32,8 +40,8 @@ class Stream:
     target_id: int
     kind: str
     name: str
-    # Of the enrolment and token that opened it.
-    enrolled_at: datetime
+    # The enrolment and token that opened it.
+    opener: Opener
     expires_at: float
     loop: asyncio.AbstractEventLoop
     # What the reader holds, once something was sent or it came with a revision that we know.
@@ -41,9 +49,9 @@ class Stream:
     closed: bool = False
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     _peers_sent: int = 0
-    # Revision and time of the push in flight; time of the oldest push since the last acknowledgement.
+    # Revision and time of the newest push, and of the oldest, that was not answered yet.
     _in_flight: tuple[int, float] | None = None
-    _unacknowledged_since: float | None = None
+    _unanswered: tuple[int, float] | None = None
 
     def concerns(self, head: Head, live_gateways: int) -> bool:
         """Whether there is something to say to this stream."""
@@ -58,32 +66,40 @@ class Stream:
             return events.peers(max(1, live_gateways))
         head = encoded.head
         slice = head.slice(self.kind, self.name)
-        if self.base is None:
-            event = encoded.whole(slice)
-        elif self.base[1].hash == slice.hash or self.patience_seconds(now) is not None:
+        if self.patience_seconds(now) is not None or (self.base is not None and self.base[1].hash == slice.hash):
             return None
-        else:
-            event = encoded.patch(*self.base, slice)
+        event = encoded.whole(slice) if self.base is None else encoded.patch(*self.base, slice)
         self.base = (head.number, slice)
         self._in_flight = (head.number, now)
-        if self._unacknowledged_since is None:
-            self._unacknowledged_since = now
+        if self._unanswered is None:
+            self._unanswered = self._in_flight
         return event
+
+    @property
+    def awaited_revision(self) -> int | None:
+        """The oldest revision that was pushed and not answered; None if there is none."""
+        unanswered = self._unanswered
+        return None if unanswered is None else unanswered[0]
 
     def acknowledged(self, revision: int) -> None:
         """The reader answered (ACK or NACK) for a revision."""
-        self._unacknowledged_since = None
         if self._in_flight is not None and revision >= self._in_flight[0]:
-            self._in_flight = None
+            self._in_flight = self._unanswered = None
+        elif self._unanswered is not None and revision >= self._unanswered[0]:
+            self._unanswered = self._in_flight
+
+    def forget(self) -> None:
+        """The reader holds something else than was thought: send the whole next, in turn."""
+        self.base = None
+        self.woken.set()
 
     def over(self, now: float, unix_now: float) -> str | None:
         """Why the stream must end now; None if it need not."""
         if self.closed:
-            return "revoked, enrolled anew, or the process ends"
+            return "revoked, enrolled anew, the token was replaced, or the process ends"
         if unix_now >= self.expires_at:
             return "the token has expired"
-        since = self._unacknowledged_since
-        if since is not None and now - since > UNACKNOWLEDGED_CLOSE_SECONDS:
+        if self._unanswered is not None and now - self._unanswered[1] > UNACKNOWLEDGED_CLOSE_SECONDS:
             return "nothing was acknowledged"
         return None
 
@@ -134,8 +150,18 @@ class Streams:
     def announce(self, head: Head, live_gateways: int) -> None:
         """Wake the streams that this head or the number of gateways concerns."""
         with self._lock:
-            concerned = [stream for stream in self._open if stream.concerns(head, live_gateways)]
-        _wake(concerned)
+            streams = list(self._open)
+        # Not under the lock: the first to ask a head for a slice has it cut, which takes its time.
+        _wake(stream for stream in streams if stream.concerns(head, live_gateways))
+
+    def awaited(self) -> dict[int, int]:
+        """Target (by id) → the oldest revision that it was sent and did not answer yet."""
+        awaited: dict[int, int] = {}
+        with self._lock:
+            for stream in self._open:
+                if (revision := stream.awaited_revision) is not None:
+                    awaited[stream.target_id] = min(revision, awaited.get(stream.target_id, revision))
+        return awaited
 
     def acknowledge(self, revisions: dict[int, int]) -> None:
         """Targets (by id) answered for a revision."""
@@ -145,14 +171,20 @@ class Streams:
             stream.acknowledged(revisions[stream.target_id])
         _wake(answered)
 
-    def close_outdated(self, enrolments: dict[int, datetime | None]) -> None:
-        """End the streams of targets (by id) that were revoked (None) or enrolled after the stream was opened."""
+    def close_outdated(self, openers: dict[int, Opener | None]) -> None:
+        """End the streams of targets (by id) that were revoked or are gone (None), and those of other openers.
 
-        def outdated(stream: Stream) -> bool:
-            enrolled_at = enrolments.get(stream.target_id, stream.enrolled_at)
-            return enrolled_at is None or enrolled_at > stream.enrolled_at
+        Compared by being equal, not by time: the clock that an enrolment was stamped with may have been set back.
+        """
+        self._close(lambda stream: openers.get(stream.target_id, stream.opener) != stream.opener)
 
-        self._close(outdated)
+    def forget(self, target_id: int) -> None:
+        """A target turned out to hold something else than its streams were thought to have left it with."""
+        with self._lock:
+            mistaken = [stream for stream in self._open if stream.target_id == target_id]
+        for stream in mistaken:
+            if not stream.loop.is_closed():
+                stream.loop.call_soon_threadsafe(stream.forget)
 
     def close_all(self) -> None:
         self._close(lambda _: True)

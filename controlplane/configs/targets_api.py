@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from http import HTTPStatus
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from msgspec import Struct
 from ninja import Router
 
-from controlplane.configs import acks
+from controlplane.configs import acks, presence
 from controlplane.configs.bodies import documented, read_body
 from controlplane.configs.hub import heads
 from controlplane.configs.models import TargetState
-from controlplane.configs.refusals import Unavailable
 from controlplane.core import enrolment
 from controlplane.core.changes import Actor, unit_of_work
-from controlplane.core.errors import Forbidden, Unauthenticated
+from controlplane.core.errors import Forbidden, Unauthenticated, Unavailable
 from controlplane.core.fields import epoch_ms
 from controlplane.core.models import Role, Target, TargetKind
+from controlplane.core.rest import answers, json_answer
 from controlplane.core.security import TargetAuth, address_of, caller_of, target_of
-from controlplane.core.targets_api import json_answer
 from controlplane.fleet import services as fleet
 from controlplane.fleet.services import artifacts
 from wire.messages import Ack, EnrolAnswer, EnrolRequest, NodeReport
@@ -28,6 +29,21 @@ from wire.messages import Ack, EnrolAnswer, EnrolRequest, NodeReport
 router = Router(tags=["targets"])
 # Calls within this time count as one: a target that asks often need not cost a write each time.
 _SEEN_STEP = timedelta(seconds=5)
+
+
+class AckAnswer(Struct):
+    taken: bool
+
+
+class ReportAnswer(Struct):
+    taken: bool
+    unknown_engines: list[str]
+
+
+def _described(body: str, answer: type[Struct], status: int = HTTPStatus.OK) -> dict[str, Any]:
+    """Arguments of a route whose body is the message that `wire.schema` calls so, and which answers with `answer`."""
+    described = answers(answer, status)
+    return {**described, "openapi_extra": {**described["openapi_extra"], **documented(body)}}
 
 
 def calling_target(request: HttpRequest) -> Target:
@@ -48,13 +64,16 @@ class TargetOrAdmin(TargetAuth):
             return caller
 
 
-@router.post("/targets/enrol", auth=None, openapi_extra=documented("enrol-request"), summary="Become a target")
+@router.post(
+    "/targets/enrol", auth=None, **_described("enrol-request", EnrolAnswer, HTTPStatus.CREATED),
+    summary="Become a target",
+)  # fmt: skip
 def enrol(request: HttpRequest) -> HttpResponse:
     """Trade a join token for the target's own token, shown this once. A node is made in the fleet where it is new."""
     asked = read_body(request, EnrolRequest)
     actor = Actor("target", f"{asked.kind}/{asked.name}", address_of(request))
     with unit_of_work(actor, "enrolled with a join token") as unit:
-        target, secret = enrolment.enrol(unit, asked)
+        target, secret = enrolment.enrol(unit, asked, _connected)
         # The process that held the name before may have run something; this one has run nothing yet.
         TargetState.objects.filter(target=target).delete()
         if target.kind == TargetKind.NODE:
@@ -82,14 +101,16 @@ def read_snapshot(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@router.post("/config/ack", auth=TargetAuth(), openapi_extra=documented("ack"), summary="Acknowledge or refuse")
+@router.post("/config/ack", auth=TargetAuth(), **_described("ack", AckAnswer), summary="Acknowledge or refuse")
 def acknowledge(request: HttpRequest) -> HttpResponse:
     """{revision, hash, applied_at}, or {revision, error} with the reasons. Answers once it is stored."""
     acks.take(calling_target(request), read_body(request, Ack))
-    return json_answer({"taken": True})
+    return json_answer(AckAnswer(taken=True))
 
 
-@router.post("/nodes/report", auth=TargetAuth(), openapi_extra=documented("node-report"), summary="Report a node")
+@router.post(
+    "/nodes/report", auth=TargetAuth(), **_described("node-report", ReportAnswer), summary="Report a node"
+)  # fmt: skip
 def report(request: HttpRequest) -> HttpResponse:
     """GPUs and engines as the node's agent saw them. `unknown_engines`: reported, but not this node's; ignored."""
     target = calling_target(request)
@@ -99,13 +120,18 @@ def report(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     ignored = fleet.take_report(target.name, body, now)
     _note_seen(target, now)
-    return json_answer({"taken": True, "unknown_engines": ignored})
+    return json_answer(ReportAnswer(taken=True, unknown_engines=ignored))
 
 
 def read_artifact(request: HttpRequest, sha256: str) -> HttpResponse:
     """The bytes of a tokenizer, named by their SHA-256: they never change."""
     headers = {"Cache-Control": "private, max-age=31536000, immutable"}
     return HttpResponse(artifacts.content_of(sha256), content_type="application/octet-stream", headers=headers)
+
+
+def _connected(target: Target) -> bool:
+    state = TargetState.objects.filter(target=target).first()
+    return state is not None and presence.connected(state.stream_seen_at, timezone.now())
 
 
 def _note_seen(target: Target, now: datetime) -> None:

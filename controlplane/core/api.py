@@ -12,7 +12,7 @@ from controlplane.core import api_tokens, audit, users
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Forbidden
 from controlplane.core.fields import ShownAs
-from controlplane.core.models import Role, User
+from controlplane.core.models import ApiToken, Role, User
 from controlplane.core.nouns import PAGE_ROWS
 from controlplane.core.rest import After, Filter, Id, Limit, Page, changes_of
 from controlplane.core.security import Caller, admin, viewer
@@ -74,12 +74,12 @@ def list_tokens(
 
 @router.post("/api-tokens", auth=viewer, response={201: WriteAnswer}, tags=["API tokens"], summary="Create; shown once")
 def create_token(request: HttpRequest, options: Options, body: TokenBody) -> Status[WriteAnswer]:
-    """Of your own, with at most the role that you act with now."""
+    """Of your own, with at most the role that you act with now. One that a token makes ends with it at the latest."""
     secrets: list[str] = []
 
     def act(unit: UnitOfWork) -> Document:
         caller = caller_in(request)
-        row, secret = api_tokens.create_from(unit, caller.user, body, at_most=caller.role)
+        row, secret = api_tokens.create_from(unit, caller.user, body, at_most=caller.role, maker=_acting_token(request))
         secrets.append(secret)
         return api_tokens.describe(row)
 
@@ -88,9 +88,13 @@ def create_token(request: HttpRequest, options: Options, body: TokenBody) -> Sta
 
 @router.delete("/api-tokens/{int:token_id}", auth=viewer, response=WriteAnswer, tags=["API tokens"], summary="Revoke")
 def revoke_token(request: HttpRequest, token_id: Id, options: Options) -> WriteAnswer:
-    """Your own; admins also those of others."""
+    """Your own; admins also those of others. A token revokes none of a higher role than its own."""
     whose = _whose(request, everyone=caller_in(request).role.covers(Role.ADMIN))
-    return perform(request, options, lambda unit: api_tokens.describe(api_tokens.revoke(unit, token_id, user=whose)))
+
+    def act(unit: UnitOfWork) -> Document:
+        return api_tokens.describe(api_tokens.revoke(unit, token_id, user=whose, revoker=_acting_token(request)))
+
+    return perform(request, options, act)
 
 
 @router.get("/audit", auth=viewer, response=Page, tags=["audit"], summary="Who changed what, newest first")
@@ -104,6 +108,10 @@ def list_audit(
 ) -> Page:
     found, following = audit.page(noun=noun, key=key, actor=actor, limit=limit, after=after)
     return Page(items=[audit.describe(row) for row in found], next=following)
+
+
+def _acting_token(request: HttpRequest) -> ApiToken | None:
+    return api_tokens.acting(request.headers.get("authorization"))
 
 
 def _whose(request: HttpRequest, everyone: bool) -> User | None:

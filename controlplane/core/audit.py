@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controlplane.core import fields as f
 from controlplane.core.models import AuditEntry
-from controlplane.core.nouns import PAGE_ROWS
+from controlplane.core.nouns import PAGE_ROWS, page_of
 from wire.canonical import Document
 
 
@@ -34,5 +34,4 @@ def page(
     entries = AuditEntry.objects.filter(**wanted)
     if after:
         entries = entries.filter(pk__lt=after)
-    found = list(entries.order_by("-pk")[: limit + 1])
-    return found[:limit], found[limit - 1].pk if len(found) > limit else None
+    return page_of(entries.order_by("-pk"), limit, lambda entry: entry.pk)

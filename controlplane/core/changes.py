@@ -3,8 +3,9 @@
     with unit_of_work(actor, reason, dry_run=dry_run) as unit:
         tenants.services.update(unit, "acme", {"tpm_limit": 60_000})
 
-When the block ends, still inside the transaction, the registered steps run in order: they compile what was
-touched, check what it references and may refuse the whole. A dry run does all of it and keeps nothing.
+First the registered openings run: one of them lets one unit in at a time, so units never wait for each other's rows.
+When the block ends, still inside the transaction, the registered steps run in order: they compile what was touched,
+check what it references and may refuse the whole. A dry run does all of it and keeps nothing.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Section:
     compile: the content of one entry as it stands in the database, or None where there is none.
     keys: all keys there are, for a compile from nothing.
     restore: make the rows such that `compile(key)` gives this content again (None: remove), for rollback and
-        import. Sections that hold state rather than configuration (keys, engines, cordons) have none.
+        import. Sections that hold state rather than configuration (keys, engines, cordons, overrides) have none.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Section:
 
 
 sections: dict[str, Section] = {}
+_openings: list[Callable[[], None]] = []
 _steps: list[Callable[[UnitOfWork], None]] = []
 # (change_id, seconds to wait for) → where the change stands at the targets. Registered by `configs`.
 Waiter = Callable[[uuid.UUID, float], Document]
@@ -103,6 +105,12 @@ waiter: list[Waiter] = []
 
 def register_section(section: Section) -> None:
     sections[section.name] = section
+
+
+def register_opening(opening: Callable[[], None]) -> None:
+    """Add what runs first in every unit of work, inside its transaction, before any row is read or locked."""
+    if opening not in _openings:
+        _openings.append(opening)
 
 
 def register_step(step: Callable[[UnitOfWork], None]) -> None:
@@ -125,6 +133,8 @@ def unit_of_work(actor: Actor, reason: str, *, dry_run: bool = False) -> Iterato
     except NotCanonical as error:
         raise Refused(f"the reason: {error.rule}", [Problem("/reason", "characters", error.rule)]) from error
     with transaction.atomic():
+        for opening in _openings:
+            opening()
         unit = UnitOfWork(actor, reason, dry_run)
         yield unit
         for step in _steps:

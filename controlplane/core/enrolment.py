@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from http import HTTPStatus
 from typing import Annotated, Literal
 
 from django.utils import timezone
@@ -11,9 +11,10 @@ from django.utils import timezone
 from controlplane import settings_rows as rows
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
-from controlplane.core.errors import Conflict, Forbidden, NotFound, ProtocolNotServed, Refused, Unauthenticated
+from controlplane.core.errors import Conflict, Forbidden, JoinTokenExpired, NotFound, ProtocolNotServed, Unauthenticated
 from controlplane.core.models import JoinToken, Target
-from controlplane.core.nouns import PAGE_ROWS
+from controlplane.core.nouns import PAGE_ROWS, page_of
+from controlplane.core.reported import reported_text
 from controlplane.core.tokens import new_token, token_hash
 from wire import PROTOCOL, SERVED_PROTOCOLS
 from wire.canonical import Document
@@ -29,10 +30,6 @@ class JoinTokenFields(f.Fields):
 
     kind: Literal["gateway", "node"]
     name: Annotated[str, f.LIKE_NAME] | None = None
-
-
-class Expired(Refused):
-    status, code = HTTPStatus.GONE, "join_token_expired"
 
 
 def check_protocol(version: str | int | None) -> None:
@@ -74,8 +71,7 @@ def describe_join_token(row: JoinToken) -> Document:
 
 def page(limit: int = PAGE_ROWS, after: int = 0) -> tuple[list[Target], int | None]:
     """Targets, revoked ones too, in the order of their first enrolment."""
-    found = list(Target.objects.filter(pk__gt=after).order_by("pk")[: limit + 1])
-    return found[:limit], found[limit - 1].pk if len(found) > limit else None
+    return page_of(Target.objects.filter(pk__gt=after).order_by("pk"), limit, lambda target: target.pk)
 
 
 def create_join_token(unit: UnitOfWork, kind: str, name: str | None = "") -> tuple[JoinToken, str]:
@@ -93,18 +89,20 @@ def create_join_token(unit: UnitOfWork, kind: str, name: str | None = "") -> tup
     return row, secret
 
 
-def enrol(unit: UnitOfWork, request: EnrolRequest) -> tuple[Target, str]:
+def enrol(unit: UnitOfWork, request: EnrolRequest, connected: Callable[[Target], bool]) -> tuple[Target, str]:
     """Make the target, or give one that there is to a new process; returns it and its token.
 
-    The process that held the name before is cut off: a lost machine can be replaced. Raises ProtocolNotServed,
-    Unauthenticated (unknown join token), Conflict (used), Expired, Forbidden (good for another kind or name).
+    The process that held the name before is cut off: a lost machine can be replaced. While it is `connected` that
+    takes a join token made for this very name, so that nobody takes a name over by mistake. Raises ProtocolNotServed,
+    Unauthenticated (unknown join token), Conflict (token used, name taken), JoinTokenExpired, Forbidden (good for
+    another kind or name).
     """
     check_protocol(request.protocol)
     now = timezone.now()
-    _use_join_token(request, now)
+    join_token = _use_join_token(request, now)
     secret = new_token(TARGET_PREFIX)
     fresh = {
-        "version": request.version,
+        "version": reported_text(request.version),
         "protocol": request.protocol,
         "token_hash": token_hash(secret),
         "token_expires_at": token_expiry(now),
@@ -115,17 +113,25 @@ def enrol(unit: UnitOfWork, request: EnrolRequest) -> tuple[Target, str]:
     }
     target = Target.objects.select_for_update().filter(kind=request.kind, name=request.name).first()
     before = describe(target) if target else None
+    if target is not None and not join_token.target_name and target.revoked_at is None and connected(target):
+        raise Conflict(
+            f"a {target.kind} that is connected now has the name {target.name!r}: choose another name, try again once "
+            "that one has ended, or ask an admin for a join token made for this name, which replaces it",
+            [Problem("/name", "name_taken", "choose another name, or use a join token made for this one")],
+            code="name_taken",
+        )
     if target is None:
         target = Target.objects.create(kind=request.kind, name=request.name, **fresh)
     else:
         # enrolled_at tells the web processes that streams opened before it are another's.
-        Target.objects.filter(pk=target.pk).update(enrolled_at=now, **fresh)
+        displaced = target.token_hash
+        Target.objects.filter(pk=target.pk).update(enrolled_at=now, displaced_token_hash=displaced, **fresh)
         target.refresh_from_db()
     unit.record(NOUN, f"{target.kind}/{target.name}", before, describe(target))
     return target, secret
 
 
-def _use_join_token(request: EnrolRequest, now: datetime) -> None:
+def _use_join_token(request: EnrolRequest, now: datetime) -> JoinToken:
     row = JoinToken.objects.filter(token_hash=token_hash(request.join_token)).first()
     if row is None:
         raise Unauthenticated("this join token is unknown; ask an admin for a new one", code="join_token_unknown")
@@ -135,10 +141,11 @@ def _use_join_token(request: EnrolRequest, now: datetime) -> None:
             f"this join token is for {meant}, not for the {request.kind} {request.name!r}", code="join_token_other"
         )
     if row.used_at is None and row.expires_at <= now:
-        raise Expired("this join token has expired; ask an admin for a new one")
+        raise JoinTokenExpired("this join token has expired; ask an admin for a new one")
     # Of two processes that come with the same token at once, one changes the row.
     if not JoinToken.objects.filter(pk=row.pk, used_at=None).update(used_at=now):
         raise Conflict("this join token was used already; ask an admin for a new one", code="join_token_used")
+    return row
 
 
 def token_expiry(now: datetime) -> datetime:
@@ -146,11 +153,15 @@ def token_expiry(now: datetime) -> datetime:
 
 
 def rotate(unit: UnitOfWork, target: Target) -> tuple[str, datetime]:
-    """A new token for a target and when it expires. The old one is good until the new one is first used."""
+    """A new token for a target and when it expires. The old one is good until the new one is first used.
+
+    Raises Unauthenticated where `target`, as it was read, no longer holds the name: it was enrolled anew or revoked.
+    """
     before = describe(target)
     secret, expires_at = new_token(TARGET_PREFIX), token_expiry(timezone.now())
-    target.next_token_hash, target.next_token_expires_at = token_hash(secret), expires_at
-    target.save(update_fields=["next_token_hash", "next_token_expires_at"])
+    same = Target.objects.filter(pk=target.pk, token_hash=target.token_hash, revoked_at=None)
+    if not same.update(next_token_hash=token_hash(secret), next_token_expires_at=expires_at):
+        raise Unauthenticated("this target token was replaced or revoked meanwhile; enrol again with a new join token")
     unit.record(NOUN, f"{target.kind}/{target.name}", before, {**before, "token_expires_at": f.iso(expires_at)})
     return secret, expires_at
 

@@ -59,12 +59,35 @@ class Conflict(Refused):
     status, code = HTTPStatus.CONFLICT, "conflict"
 
 
+class MethodNotAllowed(Refused):
+    status, code = HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed"
+
+
+class JoinTokenExpired(Refused):
+    status, code = HTTPStatus.GONE, "join_token_expired"
+
+
 class TooLarge(Refused):
     status, code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"
 
 
 class ProtocolNotServed(Refused):
     status, code = HTTPStatus.UPGRADE_REQUIRED, "protocol_not_served"
+
+
+class Failed(Refused):
+    """Our own fault. The log says what happened, the caller is not told."""
+
+    status, code = HTTPStatus.INTERNAL_SERVER_ERROR, "internal"
+
+
+class Unavailable(Refused):
+    """Not now; the same call may succeed in a moment."""
+
+    status, code = HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"
+
+    def __init__(self, detail: str, *, retry_after_seconds: int = 1) -> None:
+        super().__init__(detail, retry_after_seconds=retry_after_seconds)
 
 
 def problem_body(error: Refused) -> dict[str, Any]:

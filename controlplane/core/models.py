@@ -68,6 +68,8 @@ class Target(models.Model):
     token_hash = models.CharField(max_length=64, unique=True)
     # Set while a rotated token has not been used yet: both are good until then.
     next_token_hash = models.CharField(max_length=64, unique=True, null=True)
+    # Of the process that held the name before; only to tell it why it is refused.
+    displaced_token_hash = models.CharField(max_length=64, db_index=True, null=True)
     next_token_expires_at = models.DateTimeField(null=True)
     token_expires_at = models.DateTimeField()
     enrolled_at = models.DateTimeField(auto_now_add=True)
@@ -79,6 +81,12 @@ class Target(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
+
+
+class FieldKeyCanary(models.Model):
+    """One row, sealed at the first start: a process whose field key cannot open it has a wrong one and must not run."""
+
+    sealed = models.CharField(max_length=255)
 
 
 class AppendOnly(RuntimeError):

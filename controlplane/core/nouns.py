@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -16,9 +16,19 @@ from wire.canonical import Document
 from wire.problems import Problem
 
 RowT = TypeVar("RowT", bound=models.Model)
+KeyT = TypeVar("KeyT", str, int)
 PAGE_ROWS = 100
 PAGE_ROWS_MAX = 1000
 USERS_NAMED_MAX = 5
+
+
+def page_of(rows: models.QuerySet[RowT], limit: int, key: Callable[[RowT], KeyT]) -> tuple[list[RowT], KeyT | None]:
+    """The first `limit` of ordered rows, and the key after which the next page starts (None: there is none).
+
+    One query. The caller has left out the rows up to the key that it was given.
+    """
+    found = list(rows[: limit + 1])
+    return found[:limit], key(found[limit - 1]) if len(found) > limit else None
 
 
 class Noun(Generic[RowT]):
@@ -35,6 +45,8 @@ class Noun(Generic[RowT]):
     section: ClassVar[str]
     order: ClassVar[int] = 0
     name_like: ClassVar[f.Like] = f.LIKE_NAME
+    # Names that REST calls stand at where a row's name would.
+    reserved_names: ClassVar[frozenset[str]] = frozenset()
     # Foreign keys that the public form names.
     related: ClassVar[tuple[str, ...]] = ()
 
@@ -99,9 +111,8 @@ class Noun(Generic[RowT]):
         return row
 
     def page(self, limit: int = PAGE_ROWS, after: str = "") -> tuple[list[RowT], str | None]:
-        """Rows by name after `after`, and where the next page starts: one query."""
-        found = list(self.queryset().filter(name__gt=after).order_by("name")[: limit + 1])
-        return found[:limit], str(found[limit - 1].name) if len(found) > limit else None  # type: ignore[attr-defined]
+        """Rows by name after `after`, and where the next page starts."""
+        return page_of(self.queryset().filter(name__gt=after).order_by("name"), limit, self._name_of)
 
     def create(self, unit: UnitOfWork, name: str, fields: Mapping[str, Any]) -> RowT:
         values = f.read(self.new_fields, {**fields, "name": name}).model_dump(exclude={"name"})
@@ -151,13 +162,21 @@ class Noun(Generic[RowT]):
         else:
             self._store(unit, row, name, self.describe(row), f.read(self.fields, fields).model_dump())
 
+    def _name_of(self, row: RowT) -> str:
+        return str(row.name)  # type: ignore[attr-defined]
+
+    def _reserved(self, name: str) -> list[Problem]:
+        if name not in self.reserved_names:
+            return []
+        return [Problem("/name", "reserved", f"{name!r} names a REST call; choose another name")]
+
     def _found(self, name: str, row: RowT | None) -> RowT:
         if row is None:
             raise NotFound(f"there is no {self.noun} {name!r}")
         return row
 
     def _insert(self, unit: UnitOfWork, row: RowT, name: str, values: Document) -> RowT:
-        f.refuse_if(self.assign(row, values))
+        f.refuse_if(self.assign(row, values) + self._reserved(name))
         try:
             with transaction.atomic():
                 row.save(force_insert=True)

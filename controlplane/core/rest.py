@@ -1,11 +1,12 @@
-"""The five REST calls that every named noun has, and the form of lists."""
+"""The five REST calls that every named noun has, and the forms of lists and of messages."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from django.http import HttpRequest
+import msgspec
+from django.http import HttpRequest, HttpResponse
 from ninja import Path, Query, Router, Schema, Status
 from ninja.params.functions import Body as body_parameter
 from pydantic import BaseModel, Field, create_model
@@ -29,6 +30,23 @@ class Page(Schema):
 
     items: list[Document]
     next: str | int | None
+
+
+def json_answer(message: object, status: int = HTTPStatus.OK) -> HttpResponse:
+    """A message of `wire`, or a plain document, as JSON that no cache keeps."""
+    return HttpResponse(
+        msgspec.json.encode(message),
+        status=status,
+        content_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+def answers(kind: type[msgspec.Struct], status: int = HTTPStatus.OK) -> dict[str, Any]:
+    """How a call that answers with `json_answer` of a flat message is described: arguments of its route."""
+    schema = msgspec.json.schema_components([kind])[1][kind.__name__]
+    described = {"responses": {int(status): {"content": {"application/json": {"schema": schema}}}}}
+    return {"response": {int(status): None}, "openapi_extra": described}
 
 
 def changes_of(fields: type[Fields]) -> type[BaseModel]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import base64
+import logging
 from datetime import UTC, datetime
 
 from cryptography.fernet import Fernet, InvalidToken
 from django.conf import settings
 
 from controlplane.core.errors import Conflict
+
+log = logging.getLogger(__name__)
 
 
 def seal(secret: str) -> str:
@@ -25,6 +28,15 @@ def unseal(sealed: str) -> str:
             "a stored secret was encrypted with another HEADWORKS_FIELD_KEY; restore that key, or set the secret again",
             code="field_key",
         ) from error
+
+
+def unsealed(sealed: str) -> str | None:
+    """As `unseal`, but None, and a line in the log, where it cannot be read: one lost key must not stop all readers."""
+    try:
+        return unseal(sealed)
+    except Conflict as error:
+        log.error("a secret is left out: %s", error.detail)
+        return None
 
 
 def sealed_at(sealed: str) -> datetime:

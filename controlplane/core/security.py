@@ -49,7 +49,10 @@ def _caller_by_token(request: HttpRequest, token: str | None) -> Caller:
         .first()
     )
     if row is None:
-        raise Unauthenticated("this API token is unknown, revoked or expired; make a new one under 'API tokens'")
+        raise Unauthenticated(
+            "this API token is unknown, revoked or expired; make a new one with `headworks create-token NAME LABEL "
+            "--role ROLE` or POST /api/v1/api-tokens"
+        )
     role = min(Role(row.role), Role(row.user.role), key=list(Role).index)
     return Caller(row.user, role, Actor("token", f"{row.user.username}/{row.name}", address_of(request)))
 
@@ -83,7 +86,13 @@ class Needs(AuthBase):
         self.role = role
 
     def __call__(self, request: HttpRequest) -> Caller:
-        caller = caller_of(request)
+        return self._covered(caller_of(request))
+
+    def by_token(self, request: HttpRequest) -> Caller:
+        """The same by API token alone, where nothing has looked for a session yet."""
+        return self._covered(_caller_by_token(request, bearer(request.headers.get("authorization"))))
+
+    def _covered(self, caller: Caller) -> Caller:
         if not caller.role.covers(self.role):
             raise Forbidden(f"this needs the role {self.role.value}; yours is {caller.role.value}")
         return caller
@@ -104,15 +113,26 @@ def target_of(request: HttpRequest) -> Target:
     known = Target.objects.filter(token_hash=digest)
     target = known.first()
     if target is None:
-        Target.objects.filter(next_token_hash=digest).update(
-            token_hash=digest,
-            next_token_hash=None,
-            token_expires_at=F("next_token_expires_at"),
-            next_token_expires_at=None,
-        )
+        rotated = Target.objects.filter(next_token_hash=digest)
+        # An unknown token writes nothing: whoever sends many would hold up those who write.
+        if rotated.exists():
+            rotated.update(
+                token_hash=digest,
+                next_token_hash=None,
+                token_expires_at=F("next_token_expires_at"),
+                next_token_expires_at=None,
+            )
         # Of two first uses at once one changes the row; both find it changed.
         target = known.first()
     if target is None:
+        displaced = Target.objects.filter(displaced_token_hash=digest).first()
+        if displaced is not None:
+            raise Unauthenticated(
+                f"another process enrolled as {displaced.kind} {displaced.name!r} at "
+                f"{displaced.enrolled_at:%Y-%m-%d %H:%M:%S} UTC, so this token is of no more use; enrol again with a "
+                "new join token, under another name if both shall run",
+                code="displaced",
+            )
         raise Unauthenticated("this target token is unknown; enrol again with a new join token")
     if target.revoked_at is not None:
         raise Forbidden("this target was revoked; enrol again with a new join token", code="revoked")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any
 
-import msgspec
 from django.http import HttpRequest, HttpResponse
 from ninja import Body, Router, Status
 
@@ -13,7 +12,7 @@ from controlplane.core import enrolment
 from controlplane.core.changes import Actor, UnitOfWork, unit_of_work
 from controlplane.core.fields import ShownAs, epoch_ms, read
 from controlplane.core.nouns import PAGE_ROWS
-from controlplane.core.rest import After, Id, Limit, Page
+from controlplane.core.rest import After, Id, Limit, Page, answers, json_answer
 from controlplane.core.security import TargetAuth, address_of, admin, viewer
 from controlplane.core.writes import Options, WriteAnswer, perform
 from wire.canonical import Document
@@ -50,7 +49,7 @@ def revoke_target(request: HttpRequest, target_id: Id, options: Options) -> Writ
     return perform(request, options, lambda unit: enrolment.describe(enrolment.revoke(unit, target_id)))
 
 
-@router.post("/targets/rotate", auth=TargetAuth(), summary="A target asks for its next token")
+@router.post("/targets/rotate", auth=TargetAuth(), **answers(EnrolAnswer), summary="A target asks for its next token")
 def rotate_token(request: HttpRequest) -> HttpResponse:
     """Answers as enrolment does. The old token is good until the new one is first used."""
     target = request.auth  # type: ignore[attr-defined]
@@ -58,13 +57,3 @@ def rotate_token(request: HttpRequest) -> HttpResponse:
     with unit_of_work(actor, "its token is past half of its life") as unit:
         secret, expires_at = enrolment.rotate(unit, target)
     return json_answer(EnrolAnswer(target.pk, secret, epoch_ms(expires_at)))
-
-
-def json_answer(message: object, status: int = HTTPStatus.OK) -> HttpResponse:
-    """A message of `wire`, or a plain document, as JSON that no cache keeps."""
-    return HttpResponse(
-        msgspec.json.encode(message),
-        status=status,
-        content_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )

@@ -15,7 +15,7 @@ from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Conflict, NotFound
 from controlplane.core.models import Role, User
-from controlplane.core.nouns import PAGE_ROWS
+from controlplane.core.nouns import PAGE_ROWS, page_of
 from wire.canonical import Document
 from wire.problems import Problem
 
@@ -58,8 +58,7 @@ def get(username: str) -> User:
 
 def page(limit: int = PAGE_ROWS, after: str = "") -> tuple[list[User], str | None]:
     """Users by name, after `after`."""
-    found = list(User.objects.filter(username__gt=after).order_by("username")[: limit + 1])
-    return found[:limit], found[limit - 1].username if len(found) > limit else None
+    return page_of(User.objects.filter(username__gt=after).order_by("username"), limit, lambda user: user.username)
 
 
 def create(unit: UnitOfWork, username: str, fields: Mapping[str, Any]) -> User:

@@ -16,8 +16,6 @@ from wire.problems import Problem, pointer
 
 _NAME_LISTS = ("models", "tenants", "priority_classes")
 _POOLS_MAX = 100
-# POST /routes/test is the tester.
-RESERVED_NAMES = {"test"}
 
 
 class MatchFields(f.Fields):
@@ -58,6 +56,8 @@ class RouteNoun(Noun[rows.Route]):
     fields = RouteFields
     section = "routes"
     order: ClassVar[int] = 50
+    # POST /routes/test is the tester.
+    reserved_names = frozenset({"test"})
 
     def describe(self, row: rows.Route) -> Document:
         conditions = {**row.match, **{name: sorted(row.match[name]) for name in _NAME_LISTS if name in row.match}}
@@ -77,8 +77,6 @@ class RouteNoun(Noun[rows.Route]):
         route, everything = typed(row), _AnyName()
         found = snapshot.route_problems(row.name, route, everything, everything, everything, everything)
         prefix = pointer("/routes", row.name)
-        if row.name in RESERVED_NAMES:
-            found.append(Problem(f"{prefix}/name", "reserved", f"{row.name!r} names a REST call; choose another name"))
         return [Problem(problem.path.removeprefix(prefix) or "/", problem.rule, problem.message) for problem in found]
 
     def wire_form(self, row: rows.Route) -> Document:

@@ -9,6 +9,7 @@ from typing import Concatenate, ParamSpec
 
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
@@ -16,7 +17,6 @@ from controlplane.core.changes import Actor
 from controlplane.core.errors import Refused
 from controlplane.core.models import Role, User
 from controlplane.core.security import Caller, address_of
-from controlplane.web.rendering import render_page
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, Caller, P], HttpResponse]
@@ -58,4 +58,4 @@ def _to_login(request: HttpRequest) -> HttpResponse:
 
 
 def _error(request: HttpRequest, status: HTTPStatus, detail: str) -> HttpResponse:
-    return render_page(request, "web/error.html", {"error_status": int(status), "detail": detail}, status=status)
+    return render(request, "web/error.html", {"error_status": int(status), "detail": detail}, status=status)

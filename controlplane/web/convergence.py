@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
 import uuid
-from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -13,37 +10,21 @@ from typing import Any, Literal
 from django.db.models import Max
 from django.http import HttpRequest
 
-from controlplane.configs.convergence import State, convergence
-from controlplane.configs.hub import hub
+from controlplane.configs.convergence import State, convergence, standing_with
+from controlplane.configs.models import Revision
 from controlplane.core.errors import NotFound
 from controlplane.core.models import AuditEntry, TargetKind
+from controlplane.web.kept import Kept
 from wire.canonical import Document
 
 # Of a thousand targets a person reads those that have not got there; these many of the others are enough.
 ROWS_SHOWN = 50
-# A target is lost by saying nothing, so what was read is not good for long even where nothing changed.
-KEPT_SECONDS = 1.0
+_standing: Kept[Document] = Kept()
 
 
-class _Reader:
-    """Reads once a change for all who ask. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: tuple[int, float, Document] | None = None
-
-    def read(self) -> Document:
-        if not hub.running:
-            # Nothing here would tell of a change.
-            return convergence()
-        with self._lock:
-            changes, now = hub.changes, time.monotonic()
-            if self._kept is None or self._kept[0] != changes or now - self._kept[1] > KEPT_SECONDS:
-                self._kept = (changes, now, convergence())
-            return self._kept[2]
-
-
-standing = _Reader().read
+def standing() -> Document:
+    """`configs.convergence`, read once a change for all who ask."""
+    return _standing.get("", convergence)
 
 
 @dataclass(frozen=True)
@@ -75,6 +56,8 @@ class Progress:
     slowest_ms: int | None
     rows: list[TargetLine]
     more: int
+    # The revision whose content a rollback brought back.
+    rollback_to: int | None = None
 
 
 def change_of(request: HttpRequest) -> uuid.UUID | None:
@@ -96,7 +79,7 @@ def progress_of(change_id: uuid.UUID) -> Progress:
     revision = found["revision"]
     if revision is None:
         return Progress("publishing", None, 0, 0, None, [], 0)
-    lines = [_since(line, revision) for line in target_lines()]
+    lines = [_since(target, revision) for target in standing()["targets"]]
     applied = sum(line.state == State.APPLIED for line in lines)
     lags = [line.lag_ms for line in lines if line.lag_ms is not None]
     phase: Literal["no_targets", "running", "applied"] = (
@@ -112,18 +95,19 @@ def progress_of(change_id: uuid.UUID) -> Progress:
         max(lags, default=None),
         lines[:ROWS_SHOWN],
         max(0, len(lines) - ROWS_SHOWN),
+        Revision.objects.filter(number=revision).values_list("rollback_to", flat=True).first(),
     )
 
 
-def _since(line: TargetLine, revision: int) -> TargetLine:
+def _since(target: dict[str, Any], revision: int) -> TargetLine:
     """The target's line as it is for a change in `revision`, which need not be the newest."""
-    acked = line.acked_revision or 0
-    has_it = line.state == State.APPLIED or (line.state != State.LOST and acked >= revision)
+    line, state = _line(target), standing_with(target, revision)
+    has_it, acked = state is State.APPLIED, target["acked_revision"] or 0
     return replace(
         line,
-        state=State.APPLIED if has_it else line.state,
+        state=state,
         lag_ms=line.lag_ms if has_it and acked == revision else None,
-        problems=[] if has_it else line.problems,
+        problems=target["problems"] if state is State.REFUSED else [],
         unconcerned=has_it and acked < revision,
     )
 
@@ -149,16 +133,18 @@ def _line(target: dict[str, Any]) -> TargetLine:
 
 
 def summary() -> dict[str, Any]:
-    """What the live stream tells: the newest revision, how many targets run it, and the others by state.
+    """What the header and the live stream tell: the newest revision and how many targets run it.
 
-    `acknowledged` is a sum that grows with every acknowledgement, so that each makes another event.
+    `look` is how the header shows it: whole (all run it), partial, trouble (some refuse it or are lost).
+    `acknowledged` is a sum that grows with every acknowledgement, so that each makes another event. Raises Damaged.
     """
     now = standing()
-    states = Counter(target["state"] for target in now["targets"])
+    targets = now["targets"]
+    troubled = any(target["state"] in (State.REFUSED, State.LOST) for target in targets)
     return {
         "revision": now["revision"],
         "applied": now["applied"],
-        "targets": len(now["targets"]),
-        "states": dict(sorted(states.items())),
-        "acknowledged": sum(target["acked_revision"] or 0 for target in now["targets"]),
+        "targets": len(targets),
+        "look": "trouble" if troubled else "whole" if now["applied"] == len(targets) else "partial",
+        "acknowledged": sum(target["acked_revision"] or 0 for target in targets),
     }

@@ -11,6 +11,11 @@ from urllib.parse import quote, urlencode
 from django.http import HttpRequest
 
 
+def reason_of(request: HttpRequest) -> dict[str, str]:
+    """The query of a write: the reason that was typed, or a word in its place, which the page's script keeps up."""
+    return {"reason": request.POST.get("reason", "").strip() or "WHY"}
+
+
 def curl(
     request: HttpRequest,
     method: str,

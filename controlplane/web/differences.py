@@ -1,41 +1,86 @@
-"""What changed, as lines that a person reads: place, before, after. Pure."""
+"""What changed, as a person reads it: each object with its values before and after. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from controlplane.configs.publisher import ROLLBACK_NOUN
+from controlplane.core import fields
 from controlplane.core.changes import Change
+
+# Objects are called the same in the audit and in the configuration, whose sections stand in the plural.
+NOUN_OF_SECTION = {
+    "engines": "engine",
+    "keys": "key",
+    "models": "model",
+    "nodes": "node",
+    "overrides": "override",
+    "pools": "pool",
+    "priority_classes": "priority class",
+    "routes": "route",
+    "tenants": "tenant",
+}
+# They name the object, which stands above its values.
+NAMING_FIELDS = {"id", "name", "prefix", "created_at"}
+# A rollback or an import may change thousands of objects; a person reads some, the REST call beside it gives all.
+OBJECTS_SHOWN = 200
+# Few new or removed objects are spelt out; more are folded, each to its name.
+SPELT_OUT_MAX = 3
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value that changed. `before` or `after` is None where there is none; `place` leads to it from its object."""
+
+    place: tuple[str, ...]
+    before: str | bool | None
+    after: str | bool | None
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One value that changed. `before` or `after` is None where there is none; `path` is a readable place."""
+    """One object that changed; `action` is create, update or delete. A key is known by the beginning of its secret."""
 
-    path: str
-    before: str | None
-    after: str | None
-
-    @property
-    def action(self) -> str:
-        return "add" if self.before is None else "remove" if self.after is None else "change"
+    noun: str
+    key: str
+    action: str
+    values: list[Value]
 
 
-def of_patch(patch: dict[str, Any], inverse: dict[str, Any]) -> list[Difference]:
-    """The lines of an RFC 7396 patch, given the patch that takes it back. Whole new or removed maps are spelt out."""
-    return [Difference(path, shown(before), shown(after)) for path, before, after in _leaves(inverse, patch, "")]
+@dataclass(frozen=True)
+class Shown:
+    """As many as a page holds. `more` were left out; `folded`: new and removed objects show their values on demand."""
+
+    objects: list[Difference]
+    more: int
+    folded: bool
+
+
+def shortened(differences: list[Difference]) -> Shown:
+    spelt_out = sum(each.action != "update" for each in differences)
+    return Shown(differences[:OBJECTS_SHOWN], max(0, len(differences) - OBJECTS_SHOWN), spelt_out > SPELT_OUT_MAX)
+
+
+def of_patch(
+    patch: Mapping[str, Any], inverse: Mapping[str, Any], prefixes: Mapping[str, str] | None = None
+) -> list[Difference]:
+    """The objects that an RFC 7396 patch changes, given the patch that takes it back.
+
+    `prefixes` has the beginnings of keys, by hash, where the patch does not say them.
+    """
+    return list(_objects(inverse, patch, prefixes or {}))
 
 
 def of_changes(changes: Iterable[Change]) -> list[Difference]:
-    """The lines of changed rows, by their public form. Fields that are unset on both sides are left out.
+    """The objects of changed rows, by their public form. Fields that are unset on both sides are left out.
 
     So is the note that a rollback leaves in the audit: what it does are the other rows.
     """
-    return [line for change in changes if change.noun != ROLLBACK_NOUN for line in _of_change(change)]
+    return [_of_change(change) for change in changes if change.noun != ROLLBACK_NOUN]
 
 
 def digest(changes: Iterable[Change]) -> str:
@@ -53,34 +98,55 @@ def _replaced(change: Change) -> dict[str, Any]:
     return {field: before.get(field) for field in before.keys() | after.keys() if before.get(field) != after.get(field)}
 
 
-def shown(value: Any) -> str | None:
-    """A value as text: names of a set joined, other maps and lists as JSON, None for none."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, dict) and value and all(item is True for item in value.values()):
-        return ", ".join(sorted(value))
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        return ", ".join(value)
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+def shown_key(noun: str, key: str, *forms: Mapping[str, Any] | None) -> str:
+    """What people know an object by: its name, or of a tenant's key its first characters, which its form says."""
+    if noun != "key":
+        return key
+    prefix = next((form["prefix"] for form in forms if form and "prefix" in form), None)
+    return f"{prefix or key[:8]}…"
 
 
-def _of_change(change: Change) -> Iterator[Difference]:
-    row = f"{change.noun} {change.key}"
-    if change.before is None or change.after is None:
-        yield Difference(row, *(None if form is None else change.key for form in (change.before, change.after)))
-    before, after = change.before or {}, change.after or {}
-    for field in sorted(before.keys() | after.keys()):
-        old, new = before.get(field), after.get(field)
-        if old != new and field != "name":
-            yield Difference(f"{row} › {field}", shown(old), shown(new))
+def _of_change(change: Change) -> Difference:
+    key = shown_key(change.noun, change.key, change.after, change.before)
+    return Difference(change.noun, key, change.action, _values(change.before, change.after))
 
 
-def _leaves(before: Any, after: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+def _objects(before: Mapping[str, Any], after: Mapping[str, Any], prefixes: Mapping[str, str]) -> Iterator[Difference]:
     """A null in a merge patch, and a key that is not in it, both say: nothing there."""
+    for section in sorted(before.keys() | after.keys()):
+        noun = NOUN_OF_SECTION.get(section, section)
+        olds, news = before.get(section) or {}, after.get(section) or {}
+        for key in sorted(olds.keys() | news.keys()):
+            old, new = olds.get(key), news.get(key)
+            known = {"prefix": prefixes[key]} if key in prefixes else None
+            action = "create" if old is None else "delete" if new is None else "update"
+            yield Difference(noun, shown_key(noun, key, new, old, known), action, _values(old, new))
+
+
+def _values(before: Any, after: Any) -> list[Value]:
+    return [
+        Value(place, _shown(place, old), _shown(place, new))
+        for place, old, new in _leaves(before, after, ())
+        if place[0] not in NAMING_FIELDS
+    ]
+
+
+def _leaves(before: Any, after: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
     sides = [side for side in (before, after) if side is not None]
     if any(side and isinstance(side, dict) for side in sides) and all(isinstance(side, dict) for side in sides):
         old, new = before or {}, after or {}
         for key in sorted(old.keys() | new.keys()):
-            yield from _leaves(old.get(key), new.get(key), f"{path} › {key}" if path else key)
-    elif path:
-        yield path, before, after
+            yield from _leaves(old.get(key), new.get(key), (*place, key))
+    elif place and json.dumps(before) != json.dumps(after):
+        yield place, before, after
+
+
+def _shown(place: tuple[str, ...], value: Any) -> str | bool | None:
+    """A value as text: names joined, moments as ISO 8601, maps and other lists as JSON. None stays none, yes yes."""
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return ", ".join(value)
+    if place[-1].endswith("_at_ms") and isinstance(value, int):
+        return fields.iso(fields.from_epoch_ms(value))
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from controlplane.core.models import TargetKind
 from controlplane.core.security import address_of
 from controlplane.fleet.models import Model
 from controlplane.tenants.models import PriorityClass
+from controlplane.web.refusals import sentence
 from controlplane.web.throttle import begin_attempt, forget_failures
 
 
@@ -46,14 +48,14 @@ class RefusableForm(forms.Form):
     """A form that shows what a service refused at the field it is about."""
 
     def take_refusal(self, refused: Refused) -> None:
-        """Put each problem at its field, with its rule; what fits none at the top."""
+        """Put each problem at its field; what fits none at the top."""
         for problem in refused.problems:
             if problem.path.strip("/") in self.errors:
                 # What was typed there could not even be read, and the form says so.
                 continue
             # A service says /tpm_limit; the check of the whole configuration /tenants/acme/models/some-name.
             field = next((part for part in problem.path.split("/") if part in self.fields), None)
-            text = f"{problem.message} ({problem.rule})"
+            text = sentence(problem)
             self.add_error(field, text if field else f"{problem.path}: {text}")
         if not refused.problems:
             self.add_error(None, refused.detail)
@@ -127,7 +129,13 @@ class NewTenantForm(TenantForm):
     field_order = ("name",)
 
 
-class NewKeyForm(ReasonForm):
+class SecretForm(ReasonForm):
+    """A form whose answer shows a secret. It is carried out once: `form_id` becomes the name of its change."""
+
+    form_id = forms.UUIDField(widget=forms.HiddenInput, initial=uuid.uuid4)
+
+
+class NewKeyForm(SecretForm):
     label = forms.CharField(
         label=_("Label"),
         max_length=100,
@@ -145,7 +153,7 @@ class NewKeyForm(ReasonForm):
     field_order = ("label", "days", "reason")
 
 
-class JoinTokenForm(ReasonForm):
+class JoinTokenForm(SecretForm):
     kind = forms.ChoiceField(label=_("Kind"), choices=TargetKind.choices)
     name = forms.CharField(label=_("Name"), required=False, help_text=_("Empty: the process that joins names itself."))
     field_order = ("kind", "name", "reason")

@@ -38,13 +38,17 @@ STREAM_SECONDS = 300.0
 class Board:
     """The newest summary, read by one task for all streams of this process, and only while there are any.
 
-    `read` gives the summary (it may use the database); `watch` an event that is set whenever it may have changed.
+    `read` gives the summary (it may use the database); `watch` an event that is set whenever it may have changed, or
+    the process is about to end, which `ending` tells.
     """
 
     def __init__(
-        self, read: Callable[[], object], watch: Callable[[], AbstractAsyncContextManager[asyncio.Event]]
+        self,
+        read: Callable[[], object],
+        watch: Callable[[], AbstractAsyncContextManager[asyncio.Event]],
+        ending: Callable[[], bool],
     ) -> None:
-        self._read, self._watch = read, watch
+        self._read, self._watch, self.ending = read, watch, ending
         self._event = b""
         self._viewers = 0
         # Made for the first viewer, on the event loop that serves it.
@@ -67,17 +71,17 @@ class Board:
                 self._task, self._event = None, b""
 
     async def after(self, known: bytes, timeout_seconds: float) -> bytes | None:
-        """The newest event, once it is another than `known`; None at the time limit."""
+        """The newest event, once it is another than `known`; None at the time limit, or once the process ends."""
         try:
             async with asyncio.timeout(timeout_seconds), self._changed:
-                await self._changed.wait_for(lambda: self._event not in (known, b""))
-                return self._event
+                await self._changed.wait_for(lambda: self.ending() or self._event not in (known, b""))
+                return None if self.ending() else self._event
         except TimeoutError:
             return None
 
     async def _look(self) -> None:
         async with self._watch() as woken:
-            while True:
+            while not self.ending():
                 woken.clear()
                 try:
                     event = await sync_to_async(self._encoded, thread_sensitive=False)()
@@ -94,6 +98,8 @@ class Board:
                         await woken.wait()
                 # What comes in close succession, as the acks of one revision do, makes one event.
                 await asyncio.sleep(GATHER_SECONDS)
+            async with self._changed:
+                self._changed.notify_all()
 
     def _encoded(self) -> bytes:
         try:
@@ -102,7 +108,7 @@ class Board:
             close_old_connections()
 
 
-board = Board(summary, hub.watch)
+board = Board(summary, hub.watch, lambda: hub.draining)
 
 
 @require_GET
@@ -126,7 +132,7 @@ async def _events() -> AsyncIterator[bytes]:
     known = b""
     async with board.viewed():
         yield OPENING
-        while (left := ends - time.monotonic()) > 0:
+        while (left := ends - time.monotonic()) > 0 and not board.ending():
             event = await board.after(known, min(PING_SECONDS, left))
             known = event or known
             yield event or PING

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -11,32 +9,10 @@ from django.http import HttpResponse
 from django.template.loader import render_to_string
 from django.utils.translation import get_language
 
-from controlplane.configs.hub import hub
-from controlplane.web.convergence import KEPT_SECONDS
+from controlplane.web.kept import Kept
 
-
-class Panels:
-    """Rendered panels by template, language and variant, kept until something changes. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._changes, self._since = -1, 0.0
-        self._kept: dict[Hashable, str] = {}
-
-    def get(self, key: Hashable, render: Callable[[], str]) -> str:
-        if not hub.running:
-            # Nothing here would tell of a change.
-            return render()
-        with self._lock:
-            changes, now = hub.changes, time.monotonic()
-            if changes != self._changes or now - self._since > KEPT_SECONDS:
-                self._changes, self._since, self._kept = changes, now, {}
-            if key not in self._kept:
-                self._kept[key] = render()
-            return self._kept[key]
-
-
-_panels = Panels()
+# By template, language and variant.
+_panels: Kept[str] = Kept()
 
 
 def shared_panel(template: str, context: Callable[[], dict[str, Any]], variant: Hashable = None) -> HttpResponse:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.http import HttpRequest
 
+from controlplane.configs.history import Damaged
 from controlplane.core.models import Role, User
 from controlplane.fleet.models import Gpu, Node
+from controlplane.web.convergence import summary
 
 
-def render_page(
-    request: HttpRequest, template: str, context: Mapping[str, Any], *, status: int = HTTPStatus.OK
-) -> HttpResponse:
-    """Render a page with its frame: what the person may do, and whether any of the fleet is simulated."""
-    role = Role(request.user.role) if isinstance(request.user, User) else None
-    frame = {
+def frame_of(request: HttpRequest) -> dict[str, Any]:
+    """What a page's frame shows: what the person may do, how the fleet stands, and whether any is simulated."""
+    # A request that is refused early has no `user` yet.
+    user = getattr(request, "user", None)
+    role = Role(user.role) if isinstance(user, User) else None
+    return {
         "role": role,
         "may_operate": role is not None and role.covers(Role.OPERATOR),
         "may_admin": role is not None and role.covers(Role.ADMIN),
+        "fleet": role and _fleet(),
         "simulated": role is not None
         and (Node.objects.filter(simulated=True).exists() or Gpu.objects.filter(simulated=True).exists()),
     }
-    return render(request, template, {**frame, **context}, status=int(status))
+
+
+def _fleet() -> dict[str, Any]:
+    try:
+        return summary()
+    except Damaged:
+        # The hub's log says what is wrong; pages that do not need the configuration go on.
+        return {"look": "lost"}

@@ -1,4 +1,4 @@
-"""A write from a page, in two steps: rehearsed and shown as a diff, then carried out with a reason."""
+"""A write from a page: rehearsed and shown as a diff, then carried out; or, where it makes a secret, once a form."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 from controlplane.core.changes import UnitOfWork, unit_of_work
 from controlplane.core.errors import Conflict
+from controlplane.core.models import AuditEntry
 from controlplane.core.security import Caller
 from controlplane.web import differences
-from controlplane.web.differences import Difference
+from controlplane.web.differences import Shown
+from controlplane.web.forms import SecretForm
 
 Action = Callable[[UnitOfWork], Any]
 
@@ -19,20 +21,24 @@ Action = Callable[[UnitOfWork], Any]
 class Rehearsal:
     """What a write would do. `digest` names it, so that carrying out can tell whether it still does that."""
 
-    lines: list[Difference]
+    shown: Shown
     digest: str
-    reaches_targets: bool
 
 
 class ChangedMeanwhile(Conflict):
     """Between review and apply someone else wrote: the same form would now do something else than was shown."""
 
 
+class MadeAlready(Conflict):
+    """This form was carried out before: its answer was loaded anew, or its button pressed twice."""
+
+
 def rehearse(caller: Caller, action: Action) -> Rehearsal:
     """Run `action` with every check and keep nothing. Raises Refused."""
     with unit_of_work(caller.actor, "rehearsal", dry_run=True) as unit:
         action(unit)
-    return Rehearsal(differences.of_changes(unit.changes), differences.digest(unit.changes), bool(unit.patch))
+    shown = differences.shortened(differences.of_changes(unit.changes))
+    return Rehearsal(shown, differences.digest(unit.changes))
 
 
 def carry_out(caller: Caller, reason: str, digest: str, action: Action) -> UnitOfWork:
@@ -42,3 +48,18 @@ def carry_out(caller: Caller, reason: str, digest: str, action: Action) -> UnitO
         if differences.digest(unit.changes) != digest:
             raise ChangedMeanwhile("someone changed this meanwhile; below is what applying would do now")
     return unit
+
+
+def make_secret(caller: Caller, form: SecretForm, make: Callable[[UnitOfWork], str]) -> tuple[UnitOfWork, str]:
+    """Run `make`, which gives a secret, as the change that the form names. The form is valid.
+
+    Raises Refused; MadeAlready where there is that change. One unit of work runs at a time, so of the same form sent
+    twice at once one is carried out.
+    """
+    form_id = form.cleaned_data["form_id"]
+    with unit_of_work(caller.actor, form.cleaned_data["reason"]) as unit:
+        if AuditEntry.objects.filter(change_id=form_id).exists():
+            raise MadeAlready("this form was carried out already")
+        unit.change_id = form_id
+        secret = make(unit)
+    return unit, secret

@@ -50,6 +50,18 @@ def test_a_child_that_ends_before_it_is_ready_is_reported_with_its_log(tmp_path:
         supervisor.start(child)
 
 
+def test_what_another_process_answers_at_its_address_does_not_make_a_child_ready(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/"
+    with Supervisor() as supervisor:
+        supervisor.start(Child("other", python(PAGE, str(port)), log_dir=tmp_path, ready_url=url))
+        child = Child("late", python("raise SystemExit('address taken')"), log_dir=tmp_path, ready_url=url)
+        supervisor.start(child, wait=False)
+        wait_for(lambda: not child.running, 10, "its end")
+        with pytest.raises(StartFailed, match="address taken"):
+            child.wait_ready()
+
+
 def test_a_child_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path) -> None:
     stubborn = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
     child = Child("stubborn", python(stubborn), log_dir=tmp_path)

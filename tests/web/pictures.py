@@ -36,6 +36,16 @@ def fill_site(site: Site) -> list[JoinedTarget]:
     rest.post("/priority-classes", {"name": "batch", "rank": 90})
     rest.post("/models", {"name": "meta-llama/Llama-3.1-8B", "max_context_tokens": 131_072})
     rest.post("/pools", {"name": "llama-8b-short", "model": "meta-llama/Llama-3.1-8B"})
+    rest.post(
+        "/engines",
+        {
+            "name": "rack2-gpu07-0",
+            "url": "http://10.2.0.7:8000",
+            "kind": "vllm",
+            "pool": "llama-8b-short",
+            "served_model": "meta-llama/Llama-3.1-8B",
+        },
+    )
     targets = [JoinedTarget(site, "gateway", f"edge-{i}") for i in (1, 2, 3)]
     targets.append(JoinedTarget(site, "node", "rack2-gpu07"))
     limits = {"tpm_limit": 60_000, "rpm_limit": 600, "max_parallel_requests": 32}
@@ -104,18 +114,35 @@ def take(browser: Browser, site: Site, out: Path, look: str, options: dict[str, 
     shoot("revision")
     page.goto(f"{site.url}/revisions/")
     shoot("revisions")
-    page.goto(f"{site.url}/revisions/3/rollback/")
+    newest = int(page.locator("tbody td.title a").first.inner_text())
+    page.goto(f"{site.url}/revisions/1/rollback/")
+    shoot("rollback-refused")
+    page.goto(f"{site.url}/revisions/{newest - 1}/rollback/")
+    page.locator("#id_reason").fill("The index job has ended")
+    page.locator(".curl summary").click()
     shoot("rollback")
+    page.locator("button[value=apply]").click()
+    page.wait_for_selector("[data-convergence=applied]")
+    shoot("rolled-back")
     page.goto(f"{site.url}/targets/")
     shoot("targets")
     page.goto(f"{site.url}/targets/join/")
     shoot("join")
+    page.locator("#id_kind").select_option("node")
+    page.locator("#id_name").fill("rack2-gpu08")
+    page.locator("#id_reason").fill("a new machine in rack 2")
+    page.locator("main button.primary").click()
+    shoot("join-secret")
     page.goto(f"{site.url}/tenants/search/keys/new/")
     page.locator("#id_label").fill("canary")
     page.locator("#id_reason").fill("canary deploy")
     shoot("key-new")
     page.locator("main button.primary").click()
     shoot("key-secret")
+    page.reload()
+    shoot("key-made-already")
+    page.goto(f"{site.url}/revisions/{newest + 2}/")
+    shoot("revision-key")
     page.goto(f"{site.url}/tenants/nobody/")
     shoot("not-found")
     context.close()

@@ -30,7 +30,12 @@ class Site:
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url, self.folder = url, folder
-        self.environment = {"HEADWORKS_DATA_DIR": str(folder / "data"), "HEADWORKS_PORT": url.rpartition(":")[2]}
+        self.environment = {
+            "HEADWORKS_DATA_DIR": str(folder / "data"),
+            "HEADWORKS_PORT": url.rpartition(":")[2],
+            "HEADWORKS_DATABASE_URL": "",
+            "HEADWORKS_REDIS_URL": "",
+        }
 
     process: Process
 

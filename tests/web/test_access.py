@@ -115,6 +115,15 @@ def test_what_does_not_exist_is_a_page_that_says_so(path: str, acme: str, admin:
     answer = admin.get(path)
     assert answer.status_code == 404
     assert "Not found" in answer.content.decode()
+    # Whoever is logged in goes on from there.
+    assert 'href="/targets/"' in answer.content.decode()
+    assert "admin-person" in answer.content.decode()
+
+
+def test_an_unknown_address_tells_a_stranger_nothing_of_the_fleet(acme: str, outsider: Client) -> None:
+    page = outsider.get("/no-page/").content.decode()
+    assert "Not found" in page
+    assert "data-live" not in page
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -98,12 +98,13 @@ def test_a_rollback_goes_from_click_to_applied_on_all(
     expect(page.locator("[data-convergence=applied]")).to_be_visible(timeout=15_000)
     set_quota(page, site, "acme", "3", "a mistake")
     page.locator("#convergence a").click()
-    expect(page.locator("#diff")).to_contain_text("tenants › acme › tpm_limit")
+    expect(page.locator("#diff")).to_contain_text("Tokens per minute")
     page.get_by_role("link", name="Take it back").click()
     expect(page.locator("ins")).to_have_text("33,000")
     page.get_by_label("Reason").fill("three is too few")
     page.get_by_role("button", name="Roll back").click()
     expect(page.get_by_text("Applied on all 3 targets")).to_be_visible(timeout=15_000)
+    expect(page.locator("#convergence")).to_contain_text(re.compile(r"Revision \d+ has the content of revision \d+\."))
     assert site.rest.get("/tenants/acme")["tpm_limit"] == 33_000
 
 
@@ -125,6 +126,15 @@ def test_a_refusal_appears_with_its_reasons_on_an_open_page(
         site.rest.post(f"/targets/{row_id}/revoke")
 
 
+def test_the_shell_line_says_the_reason_that_is_typed(site: Site, open_page: OpenPage) -> None:
+    page = open_page("omar")
+    page.goto(f"{site.url}/tenants/search/keys/new/")
+    page.get_by_label("Reason").fill("it's a canary & more")
+    page.locator(".curl summary").click()
+    expect(page.locator(".curl pre")).to_contain_text("?reason=it%27s%20a%20canary%20%26%20more'")
+    expect(page.locator(".curl")).to_contain_text("headworks create-token omar LABEL --role operator")
+
+
 def test_a_new_key_is_copied_by_its_button(site: Site, open_page: OpenPage) -> None:
     page = open_page("omar", permissions=["clipboard-read", "clipboard-write"])
     page.goto(f"{site.url}/tenants/search/keys/new/")
@@ -133,6 +143,20 @@ def test_a_new_key_is_copied_by_its_button(site: Site, open_page: OpenPage) -> N
     page.get_by_role("button", name="Copy", exact=True).click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert page.evaluate("() => navigator.clipboard.readText()") == page.locator("#secret").inner_text()
+
+
+def test_loading_the_page_of_a_new_key_anew_makes_no_other(site: Site, browser: Browser) -> None:
+    # Not by `open_page`: the browser reports the refusal in its console.
+    page = browser.new_context().new_page()
+    log_in(page, site, "omar")
+    page.goto(f"{site.url}/tenants/search/keys/new/")
+    page.get_by_label("Reason").fill("canary deploy")
+    page.get_by_role("button", name="Make the key").click()
+    expect(page.locator("#secret")).to_be_visible()
+    keys = len(site.rest.get("/tenants/search/keys")["items"])
+    page.reload()
+    expect(page.get_by_role("heading", name="This was made already")).to_be_visible()
+    assert len(site.rest.get("/tenants/search/keys")["items"]) == keys
 
 
 def test_the_search_narrows_the_list_while_typing(site: Site, open_page: OpenPage) -> None:

@@ -6,7 +6,7 @@ import shlex
 
 from django.test import RequestFactory
 
-from controlplane.web.curl import curl
+from controlplane.web.curl import curl, reason_of
 
 
 def test_it_is_one_command_that_a_shell_reads_as_meant() -> None:
@@ -24,3 +24,9 @@ def test_it_holds_the_name_of_a_token_and_no_token() -> None:
     request = RequestFactory().get("/", headers={"host": "localhost", "authorization": "Bearer hwt-secret"})
     assert "$HEADWORKS_TOKEN" in curl(request, "GET", "/tenants")
     assert "hwt-secret" not in curl(request, "GET", "/tenants")
+
+
+def test_it_says_the_reason_that_was_typed() -> None:
+    factory = RequestFactory()
+    assert reason_of(factory.get("/")) == {"reason": "WHY"}
+    assert reason_of(factory.post("/", {"reason": " too low "})) == {"reason": "too low"}

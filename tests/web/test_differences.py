@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.core.changes import Change
-from controlplane.web.differences import Difference, digest, of_changes, of_patch
+from controlplane.web.differences import (
+    OBJECTS_SHOWN,
+    SPELT_OUT_MAX,
+    Difference,
+    Shown,
+    Value,
+    digest,
+    of_changes,
+    of_patch,
+    shortened,
+)
 from wire.canonical import diff_patch, merge_patch
 
 _names = st.sampled_from(["a", "b", "c"])
@@ -29,42 +39,79 @@ def _flat(document: Any, path: str = "") -> dict[str, str]:
 
 @given(_documents, _documents)
 def test_every_value_that_differs_has_one_line_and_no_other_has(before: dict[str, Any], after: dict[str, Any]) -> None:
-    lines = of_patch(diff_patch(before, after), diff_patch(after, before))
+    differences = of_patch(diff_patch(before, after), diff_patch(after, before))
     old, new = _flat(before), _flat(after)
     assert merge_patch(before, diff_patch(before, after)) == after
     leaves = {path for path in old.keys() | new.keys() if old.get(path) != new.get(path)}
     # A map that only gains or loses entries changes from or to an empty one: its entries say so.
-    told = {line.path for line in lines}
-    assert {path for path in leaves if "{}" not in (old.get(path), new.get(path))} <= told
-    assert told <= leaves
-    assert len(told) == len(lines)
+    told = [
+        " › ".join((each.noun, each.key, *place))
+        for each in differences
+        for place in [value.place for value in each.values] or [()]
+    ]
+    assert {path for path in leaves if "{}" not in (old.get(path), new.get(path))} <= set(told)
+    assert set(told) <= leaves
+    assert len(told) == len(set(told))
+
+
+@given(_documents, _documents)
+def test_an_object_is_new_removed_or_changed_as_it_is(before: dict[str, Any], after: dict[str, Any]) -> None:
+    def objects(document: dict[str, Any]) -> set[tuple[str, str]]:
+        return {(section, key) for section, entries in document.items() for key in entries}
+
+    old, new = objects(before), objects(after)
+    known = {(False, True): "create", (True, True): "update", (True, False): "delete"}
+    for each in of_patch(diff_patch(before, after), diff_patch(after, before)):
+        assert each.action == known[(each.noun, each.key) in old, (each.noun, each.key) in new]
 
 
 def test_a_changed_value_shows_both_sides() -> None:
-    lines = of_patch({"tenants": {"acme": {"tpm_limit": 5}}}, {"tenants": {"acme": {"tpm_limit": 9}}})
-    assert lines == [Difference("tenants › acme › tpm_limit", "9", "5")]
+    differences = of_patch({"tenants": {"acme": {"tpm_limit": 5}}}, {"tenants": {"acme": {"tpm_limit": 9}}})
+    assert differences == [Difference("tenant", "acme", "update", [Value(("tpm_limit",), "9", "5")])]
 
 
 def test_a_new_entry_is_spelt_out_and_a_removed_one_too() -> None:
     entry = {"weight": 2, "blocked": False}
-    added = of_patch({"tenants": {"new": entry}}, {"tenants": {"new": None}})
-    removed = of_patch({"tenants": {"new": None}}, {"tenants": {"new": entry}})
-    assert [(line.path, line.before, line.after) for line in added] == [
-        ("tenants › new › blocked", None, "false"),
-        ("tenants › new › weight", None, "2"),
-    ]
-    assert [(line.path, line.after, line.before) for line in added] == [
-        (line.path, line.before, line.after) for line in removed
-    ]
+    [added] = of_patch({"tenants": {"new": entry}}, {"tenants": {"new": None}})
+    [removed] = of_patch({"tenants": {"new": None}}, {"tenants": {"new": entry}})
+    assert added == Difference(
+        "tenant", "new", "create", [Value(("blocked",), None, False), Value(("weight",), None, "2")]
+    )
+    assert removed == Difference(
+        "tenant", "new", "delete", [Value(("blocked",), False, None), Value(("weight",), "2", None)]
+    )
 
 
-def test_a_changed_row_names_the_row_and_the_field_and_leaves_out_what_is_unset() -> None:
-    made = Change("tenant", "acme", None, {"name": "acme", "weight": 1, "tpm_limit": None, "models": ["m/a", "m/b"]})
-    assert of_changes([made]) == [
-        Difference("tenant acme", None, "acme"),
-        Difference("tenant acme › models", None, "m/a, m/b"),
-        Difference("tenant acme › weight", None, "1"),
+def test_a_changed_row_is_told_as_its_entry_in_the_configuration_without_what_is_unset() -> None:
+    made = {"name": "acme", "weight": 1, "tpm_limit": None, "models": ["m/a", "m/b"], "created_at": "now"}
+    assert of_changes([Change("tenant", "acme", None, made)]) == [
+        Difference("tenant", "acme", "create", [Value(("models",), None, "m/a, m/b"), Value(("weight",), None, "1")])
     ]
+    changed = Change("tenant", "acme", made, {**made, "weight": 3})
+    [difference] = of_patch({"tenants": {"acme": {"weight": 3}}}, {"tenants": {"acme": {"weight": 1}}})
+    assert of_changes([changed]) == [difference]
+
+
+def test_a_key_is_known_by_its_first_characters_and_never_by_its_hash() -> None:
+    entry = {"prefix": "hw-abcde", "tenant": "acme", "expires_at_ms": 1_798_761_600_000}
+    [made] = of_patch({"keys": {"f" * 64: entry}}, {"keys": {"f" * 64: None}})
+    blocking = ({"keys": {"f" * 64: {"blocked": True}}}, {"keys": {"f" * 64: {"blocked": False}}})
+    [blocked] = of_patch(*blocking, {"f" * 64: "hw-abcde"})
+    [gone] = of_patch(*blocking)
+    assert [each.key for each in (made, blocked, gone)] == ["hw-abcde…", "hw-abcde…", "ffffffff…"]
+    assert Value(("expires_at_ms",), None, "2027-01-01T00:00:00.000Z") in made.values
+    row = {"id": 7, "prefix": "hw-abcde", "tenant": "acme", "blocked": True}
+    assert [each.key for each in of_changes([Change("key", "7", row, None)])] == ["hw-abcde…"]
+
+
+def test_many_new_objects_are_folded_and_a_page_holds_a_bounded_number() -> None:
+    def new(count: int) -> Shown:
+        names = {f"t{number}": {"weight": 1} for number in range(count)}
+        return shortened(of_patch({"tenants": names}, {"tenants": dict.fromkeys(names)}))
+
+    assert (new(SPELT_OUT_MAX).folded, new(SPELT_OUT_MAX + 1).folded) == (False, True)
+    many = new(OBJECTS_SHOWN + 5)
+    assert (len(many.objects), many.more) == (OBJECTS_SHOWN, 5)
 
 
 def test_the_digest_names_the_values_that_are_replaced() -> None:

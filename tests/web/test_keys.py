@@ -7,6 +7,7 @@ import re
 import pytest
 from django.test import Client
 
+from controlplane.configs import publisher
 from controlplane.core.models import AuditEntry
 from controlplane.core.tokens import token_hash
 from controlplane.tenants import services
@@ -14,6 +15,7 @@ from controlplane.tenants.models import TenantKey
 from tests.web.conftest import write
 
 NEW = "/tenants/acme/keys/new/"
+FORM = "7d2f2f0e-7a3c-4b53-9f0a-7a2b9e1c0d11"
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def key(acme: str) -> TenantKey:
 
 
 def test_a_new_key_is_shown_once_and_stored_as_a_hash(acme: str, operator: Client) -> None:
-    answer = operator.post(NEW, {"label": "ranking", "days": "30", "reason": "new service"})
+    answer = operator.post(NEW, {"form_id": FORM, "label": "ranking", "days": "30", "reason": "new service"})
     found = re.search(r'id="secret"[^>]*>(hw-\w{43})<', answer.content.decode())
     assert found
     row = TenantKey.objects.get()
@@ -35,6 +37,39 @@ def test_a_new_key_is_shown_once_and_stored_as_a_hash(acme: str, operator: Clien
     assert found[1] not in str(AuditEntry.objects.latest("pk").after)
 
 
+def test_loading_the_page_of_a_new_key_anew_makes_no_other(acme: str, operator: Client) -> None:
+    offered = re.search(r'name="form_id" value="([0-9a-f-]{36})"', operator.get(NEW).content.decode())
+    assert offered
+    fields = {"form_id": offered[1], "label": "ranking", "reason": "new service"}
+    assert operator.post(NEW, fields).status_code == 200
+    again = operator.post(NEW, fields)
+    assert again.status_code == 409
+    assert "This was made already" in again.content.decode()
+    assert 'id="secret"' not in again.content.decode()
+    assert 'href="/tenants/acme/"' in again.content.decode()
+    assert TenantKey.objects.count() == 1
+    assert f'value="{offered[1]}"' not in operator.get(NEW).content.decode()
+
+
+@pytest.mark.parametrize("form_id", ["", "none"])
+def test_a_form_without_its_own_name_makes_no_key(form_id: str, acme: str, operator: Client) -> None:
+    assert operator.post(NEW, {"form_id": form_id, "reason": "new service"}).status_code == 422
+    assert not TenantKey.objects.exists()
+
+
+def test_a_key_is_called_by_its_first_characters_in_every_list_and_diff(key: TenantKey, operator: Client) -> None:
+    known = f"key {key.prefix}…"
+    assert f"<h3>{known}</h3>" in operator.get(f"/tenants/acme/keys/{key.pk}/block/").content.decode()
+    publisher.publish()
+    write(lambda unit: services.update_key(unit, key.pk, {"blocked": True}))
+    publisher.publish()
+    for path in ("/tenants/acme/", "/revisions/", "/revisions/1/", "/revisions/2/"):
+        page = operator.get(path).content.decode()
+        assert known in page, path
+        assert key.key_hash not in page, path
+    assert f"<h3>{known}</h3>" in operator.get("/revisions/2/").content.decode()
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [({"reason": ""}, "This field is required."), ({"days": "0", "reason": "x"}, "greater than or equal to 1")],
@@ -42,7 +77,7 @@ def test_a_new_key_is_shown_once_and_stored_as_a_hash(acme: str, operator: Clien
 def test_a_key_form_that_is_refused_makes_no_key_and_keeps_what_was_typed(
     fields: dict[str, str], says: str, acme: str, operator: Client
 ) -> None:
-    answer = operator.post(NEW, {"label": "ranking", **fields})
+    answer = operator.post(NEW, {"form_id": FORM, "label": "ranking", **fields})
     assert answer.status_code == 422
     assert says in answer.content.decode()
     assert 'value="ranking"' in answer.content.decode()

@@ -17,6 +17,7 @@ from controlplane.core.models import Role, User
 from controlplane.tenants import services
 from controlplane.web import live
 from controlplane.web.live import Board
+from tests.services import wait_for
 from tests.web.conftest import acknowledge, new_target, write
 
 DEADLINE_SECONDS = 10
@@ -28,6 +29,7 @@ class Source:
     def __init__(self) -> None:
         self.value: Any = 1
         self.reads = 0
+        self.ending = False
         self.unwatched = asyncio.Event()
         self._woken = asyncio.Event()
 
@@ -48,6 +50,23 @@ class Source:
         self.value = value
         self._woken.set()
 
+    def end(self) -> None:
+        self.ending = True
+        self._woken.set()
+
+    def board(self) -> Board:
+        return Board(self.read, self.watch, lambda: self.ending)
+
+    async def read_again(self) -> None:
+        """Wake the board, and wait until it has taken what it read before and reads once more."""
+        reads = self.reads
+        self._woken.set()
+        await until(lambda: self.reads > reads)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    await asyncio.to_thread(wait_for, condition, DEADLINE_SECONDS, "the board", poll_s=0.005)
+
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +79,7 @@ def _event(value: object) -> bytes:
 
 async def test_fifty_viewers_cost_one_read_a_change(quick: None) -> None:
     source = Source()
-    board = Board(source.read, source.watch)
+    board = source.board()
 
     async def view(seen_first: asyncio.Barrier) -> list[bytes | None]:
         async with board.viewed():
@@ -79,7 +98,7 @@ async def test_fifty_viewers_cost_one_read_a_change(quick: None) -> None:
 
 async def test_nothing_is_read_once_the_last_viewer_has_gone(quick: None) -> None:
     source = Source()
-    board = Board(source.read, source.watch)
+    board = source.board()
     for _ in range(2):
         async with board.viewed():
             assert await board.after(b"", DEADLINE_SECONDS) == _event(1)
@@ -90,26 +109,40 @@ async def test_nothing_is_read_once_the_last_viewer_has_gone(quick: None) -> Non
 
 async def test_what_did_not_change_is_not_told_again(quick: None) -> None:
     source = Source()
-    board = Board(source.read, source.watch)
+    board = source.board()
     async with board.viewed():
         first = await board.after(b"", DEADLINE_SECONDS)
         source.change(1)
-        assert await board.after(first or b"", 0.1) is None
-        assert source.reads == 2
+        await until(lambda: source.reads == 2)
+        await source.read_again()
+        assert await board.after(first or b"", 0) is None
 
 
 async def test_a_read_that_fails_leaves_the_stream_and_the_next_one_is_told(
     quick: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = Source()
-    board = Board(source.read, source.watch)
+    board = source.board()
     async with board.viewed():
         first = await board.after(b"", DEADLINE_SECONDS)
         source.change(RuntimeError("the database is away"))
-        assert await board.after(first or b"", 0.1) is None
+        await until(lambda: "the database is away" in caplog.text)
+        assert await board.after(first or b"", 0) is None
         source.change(3)
         assert await board.after(first or b"", DEADLINE_SECONDS) == _event(3)
-    assert "the database is away" in caplog.text
+
+
+async def test_nobody_waits_longer_once_the_process_is_about_to_end(quick: None) -> None:
+    source = Source()
+    board = source.board()
+    async with board.viewed():
+        first = await board.after(b"", DEADLINE_SECONDS)
+        waiting = asyncio.create_task(board.after(first or b"", 10 * DEADLINE_SECONDS))
+        await asyncio.sleep(0)
+        source.end()
+        assert await asyncio.wait_for(waiting, DEADLINE_SECONDS) is None
+        # Nor does one that comes only now.
+        assert await asyncio.wait_for(board.after(b"", 10 * DEADLINE_SECONDS), DEADLINE_SECONDS) is None
 
 
 @pytest.mark.django_db(transaction=True)
@@ -131,7 +164,7 @@ async def test_a_stream_tells_where_the_targets_stand(acme_published: Callable[[
         "revision": 1,
         "applied": 1,
         "targets": 2,
-        "states": {"applied": 1, "never": 1},
+        "look": "partial",
         "acknowledged": 1,
     }
 

@@ -9,6 +9,9 @@ from django.test import Client
 
 from controlplane.configs import publisher
 from controlplane.configs.models import Revision
+from controlplane.core.changes import Actor, UnitOfWork, unit_of_work
+from controlplane.core.models import AuditEntry
+from controlplane.fleet import services as fleet
 from controlplane.tenants import services
 from tests.web.conftest import write
 
@@ -33,7 +36,8 @@ def test_the_list_says_who_what_and_why(lowered: str, viewer: Client) -> None:
 
 def test_a_revision_shows_each_value_before_and_after(lowered: str, viewer: Client) -> None:
     page = viewer.get("/revisions/2/").content.decode()
-    assert "tenants › acme › tpm_limit" in page
+    assert "<h3>tenant acme</h3>" in page
+    assert "Tokens per minute" in page
     assert "<del>60,000</del>" in page
     assert "<ins>6,000</ins>" in page
 
@@ -64,7 +68,60 @@ def test_rolling_back_is_reviewed_then_makes_a_new_revision(lowered: str, operat
     assert services.get(lowered).tpm_limit == 60_000
     publisher.publish()
     assert Revision.objects.get(number=3).rollback_to == 1
-    assert "rolled back to revision 1" in operator.get("/revisions/").content.decode()
+    # Where it leads to there is the new revision, not the old one.
+    assert answer["Location"].startswith("/revisions/?change=")
+    landed = operator.get(answer["Location"]).content.decode()
+    assert "Revision 3 has the content of revision 1." in landed
+    assert "rolled back to revision 1" in landed
+    assert "has the content of revision 1" in operator.get("/revisions/3/").content.decode()
+
+
+def test_a_rollback_that_cannot_be_says_why_and_what_stays(acme: str, operator: Client) -> None:
+    publisher.publish()
+
+    def serve(unit: UnitOfWork) -> None:
+        fleet.MODELS.create(unit, "m/a", {"max_context_tokens": 4096})
+        fleet.POOLS.create(unit, "short", {"model": "m/a"})
+        engine = {"url": "http://10.0.0.1:8000", "kind": "vllm", "pool": "short", "served_model": "m/a"}
+        fleet.ENGINES.create(unit, "e1", engine)
+
+    write(serve)
+    publisher.publish()
+    answer = operator.get("/revisions/1/rollback/")
+    page = answer.content.decode()
+    assert answer.status_code == 409
+    assert "<h2>Cannot be rolled back</h2>" in page
+    assert "What would change" not in page
+    assert "is used by engine &#x27;e1&#x27;" in page
+    assert "Nothing was changed: the newest revision stays in force" in page
+    assert 'value="apply"' not in page
+
+
+def test_a_new_object_shows_its_values_and_many_are_folded(acme: str, viewer: Client) -> None:
+    publisher.publish()
+    write(lambda unit: [services.create(unit, f"team-{number}", {}) for number in range(5)])
+    publisher.publish()
+    few, many = (viewer.get(f"/revisions/{number}/").content.decode() for number in (1, 2))
+    assert few.count('<details class="object" open>') == 1
+    assert many.count('<details class="object">') == 5
+    assert "new: <strong>tenant team-4</strong>" in many
+
+
+def test_a_diff_calls_fields_as_the_form_does_in_the_readers_language(lowered: str, viewer: Client) -> None:
+    page = viewer.get("/revisions/2/", headers={"accept-language": "tr"}).content.decode()
+    assert "<h3>kiracı acme</h3>" in page
+    assert "Dakikada token" in page
+    assert "tpm_limit" not in page
+
+
+def test_who_acted_is_written_the_same_everywhere(acme: str, viewer: Client) -> None:
+    with unit_of_work(Actor("token", "ada/ci"), "nightly") as unit:
+        services.update(unit, acme, {"weight": 3})
+    publisher.publish()
+    for path in ("/revisions/", "/revisions/1/", f"/tenants/{acme}/"):
+        page = viewer.get(path).content.decode()
+        assert "ada/ci (token)" in page, path
+        assert "headworks (system)" in page, path
 
 
 def test_the_newest_revision_offers_to_take_itself_back(lowered: str, operator: Client, viewer: Client) -> None:
@@ -75,6 +132,24 @@ def test_the_newest_revision_offers_to_take_itself_back(lowered: str, operator: 
 
 def test_going_back_to_what_is_there_already_changes_nothing(lowered: str, operator: Client) -> None:
     assert "Nothing would change." in operator.get("/revisions/2/rollback/").content.decode()
+
+
+def test_a_revision_that_nobody_made_says_where_it_came_from(lowered: str, viewer: Client) -> None:
+    AuditEntry.objects.update(revision=None)
+    page = viewer.get("/revisions/").content.decode()
+    assert "what a newer version compiles differently" in page
+    assert "what there was at the first start" in page
+    upgraded, first = (viewer.get(f"/revisions/{number}/").content.decode() for number in (2, 1))
+    assert "a newer version of Headworks compiles the same differently" in upgraded
+    assert "What there was at the first start." in first
+
+
+def test_the_list_names_the_first_of_what_was_done_and_counts_the_rest(acme: str, viewer: Client) -> None:
+    write(lambda unit: [services.create(unit, name, {}) for name in ("search", "support")])
+    publisher.publish()
+    page = viewer.get("/revisions/").content.decode()
+    assert re.search(r"made\s+tenant acme", page)
+    assert "and 2 more" in page
 
 
 def test_an_empty_list_says_what_makes_the_first(viewer: Client) -> None:

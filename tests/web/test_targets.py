@@ -7,11 +7,14 @@ import re
 from django.test import Client
 
 from controlplane.configs import publisher
+from controlplane.configs.models import Revision
 from controlplane.core.models import JoinToken, Target
 from controlplane.core.tokens import token_hash
 from controlplane.fleet.models import Node
 from tests.web.conftest import acknowledge, new_target
 from wire.problems import Problem
+
+FORM, OTHER_FORM = "7d2f2f0e-7a3c-4b53-9f0a-7a2b9e1c0d11", "0b0d5f3e-52a1-4c0e-8a55-0c7f2f9a6e22"
 
 
 def test_each_target_is_shown_with_its_state_and_the_reasons_of_a_refusal(acme: str, viewer: Client) -> None:
@@ -32,7 +35,7 @@ def test_an_empty_list_says_what_to_do_next(admin: Client, viewer: Client) -> No
 
 
 def test_a_join_token_is_shown_once_and_stored_as_a_hash(admin: Client) -> None:
-    answer = admin.post("/targets/join/", {"kind": "gateway", "name": "edge-1", "reason": "new rack"})
+    answer = admin.post("/targets/join/", {"form_id": FORM, "kind": "gateway", "name": "edge-1", "reason": "new rack"})
     found = re.search(r'id="secret"[^>]*>(hwj-\w{43})<', answer.content.decode())
     assert found
     row = JoinToken.objects.get()
@@ -40,10 +43,31 @@ def test_a_join_token_is_shown_once_and_stored_as_a_hash(admin: Client) -> None:
     assert found[1] not in admin.get("/targets/").content.decode()
 
 
+def test_the_page_of_a_join_token_says_what_to_run_with_it(admin: Client) -> None:
+    for form, (kind, name, command) in {
+        FORM: ("gateway", "edge-1", "headworks-gateway --control-url http://testserver --join-token-file join-token"),
+        OTHER_FORM: ("node", "", "headworks-agent --control-url http://testserver --join-token-file join-token"),
+    }.items():
+        answer = admin.post("/targets/join/", {"form_id": form, "kind": kind, "name": name, "reason": "new rack"})
+        page = answer.content.decode()
+        assert f">{command}{' --name edge-1' if name else ''}</pre>" in page
+        assert "(umask 077;" in page
+
+
+def test_loading_the_page_of_a_join_token_anew_makes_no_other(admin: Client) -> None:
+    fields = {"form_id": FORM, "kind": "gateway", "name": "edge-1", "reason": "new rack"}
+    assert admin.post("/targets/join/", fields).status_code == 200
+    again = admin.post("/targets/join/", fields)
+    assert again.status_code == 409
+    assert "This was made already" in again.content.decode()
+    assert 'href="/targets/"' in again.content.decode()
+    assert JoinToken.objects.count() == 1
+
+
 def test_a_join_token_for_a_name_that_cannot_be_is_refused_at_its_field(admin: Client) -> None:
-    answer = admin.post("/targets/join/", {"kind": "gateway", "name": "Edge 1", "reason": "new rack"})
+    answer = admin.post("/targets/join/", {"form_id": FORM, "kind": "gateway", "name": "Edge 1", "reason": "new rack"})
     assert answer.status_code == 422
-    assert "give 1 to 63 of a-z" in answer.content.decode()
+    assert "Give 1 to 63 of a-z" in answer.content.decode()
     assert 'value="Edge 1"' in answer.content.decode()
     assert not JoinToken.objects.exists()
 
@@ -68,3 +92,28 @@ def test_a_simulated_fleet_is_named_so_on_every_page(viewer: Client, outsider: C
         assert "Simulated." in viewer.get(path).content.decode()
     # A stranger learns nothing of the fleet.
     assert "Simulated." not in outsider.get("/log-in/").content.decode()
+
+
+def test_the_header_says_how_many_targets_run_the_newest_before_any_script_runs(acme: str, viewer: Client) -> None:
+    first = new_target("gateway", "edge-1")
+    new_target("gateway", "edge-2")
+    publisher.publish()
+    assert pill(viewer) == ("partial", "0/2 applied")
+    assert viewer.get("/targets/").content.decode().count("runs none yet") == 2
+    acknowledge(first)
+    assert pill(viewer) == ("partial", "1/2 applied")
+    acknowledge(first, [Problem("/tenants/acme", "reference", "cannot be")])
+    assert pill(viewer) == ("trouble", "0/2 applied")
+
+
+def test_pages_open_where_the_stored_configuration_is_damaged(acme: str, viewer: Client) -> None:
+    publisher.publish()
+    Revision.objects.update(hash="0" * 64)
+    assert pill(viewer) == ("lost", "no live data")
+
+
+def pill(viewer: Client) -> tuple[str, str]:
+    page = viewer.get("/tenants/").content.decode()
+    found = re.search(r'data-live="(\w+)".*data-live-text[^>]*>([^<]*)<', page, re.DOTALL)
+    assert found
+    return found[1], found[2]

@@ -40,7 +40,8 @@ def _review(client: Client, **changed: str) -> str:
 
 def test_a_change_is_shown_first_and_stored_only_once_it_is_applied_with_a_reason(acme: str, operator: Client) -> None:
     page = _review(operator, tpm_limit="20000")
-    assert "tenant acme › tpm_limit" in page
+    assert "<h3>tenant acme</h3>" in page
+    assert ">Tokens per minute<" in page
     assert "<del>60,000</del>" in page
     assert "<ins>20,000</ins>" in page
     assert services.get(acme).tpm_limit == 60_000
@@ -85,8 +86,9 @@ def test_what_another_person_changed_meanwhile_is_shown_before_it_is_overwritten
 @pytest.mark.parametrize(
     ("field", "typed", "rule"),
     [
-        ("tpm_limit", "-5", "(range)"),
-        ("n_cap", "0", "(range)"),
+        ("tpm_limit", "-5", "Give a whole number, 0 or more."),
+        ("tpm_limit", "9" * 17, "Give 9,007,199,254,740,991 or less."),
+        ("n_cap", "0", "Give a whole number, 1 or more."),
         ("tpm_limit", "many", "Enter a whole number."),
         ("weight", "", "required"),
     ],
@@ -104,6 +106,22 @@ def test_a_refused_value_stays_in_its_field_beside_the_rule(
     assert 'aria-invalid="true"' in block
     assert 'name="rpm_limit" value="77"' in page
     assert AuditEntry.objects.filter(action="update").count() == 0
+
+
+def test_a_refusal_is_a_sentence_in_the_readers_language(acme: str, operator: Client) -> None:
+    write(lambda unit: [services.PRIORITY_CLASSES.create(unit, name, {"rank": 1}) for name in ("batch", "urgent")])
+    fields = {**_fields(n_cap="0"), "priority_classes": "batch", "default_priority_class": "urgent", "step": "review"}
+    page = operator.post(EDIT, fields, headers={"accept-language": "tr"}).content.decode()
+    assert "1 ya da daha büyük bir tam sayı verin." in page
+    fields["n_cap"] = ""
+    page = operator.post(EDIT, fields).content.decode()
+    assert "The default must be one of the priority classes that are ticked." in page
+
+
+def test_the_page_of_a_tenant_says_which_class_is_the_default(acme: str, viewer: Client) -> None:
+    write(lambda unit: services.PRIORITY_CLASSES.create(unit, "interactive", {"rank": 1}))
+    write(lambda unit: services.update(unit, acme, {"default_priority_class": "interactive"}))
+    assert re.search(r"all</span><span[^>]*>; default interactive<", viewer.get("/tenants/acme/").content.decode())
 
 
 def test_going_back_from_the_review_keeps_what_was_typed(acme: str, operator: Client) -> None:
@@ -136,7 +154,12 @@ def test_a_new_tenant_is_reviewed_then_made(operator: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "rule"), [("acme", "choose another name (unique)"), ("Über", "(pattern)"), (MARKUP, "(pattern)")]
+    ("name", "rule"),
+    [
+        ("acme", "This name is taken. Choose another."),
+        ("Über", "the first a letter or digit"),
+        (MARKUP, "the first a letter or digit"),
+    ],
 )
 def test_a_name_that_cannot_be_taken_is_refused_at_its_field_and_kept(
     name: str, rule: str, acme: str, operator: Client

@@ -17,6 +17,13 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name="FieldKeyCanary",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("sealed", models.CharField(max_length=255)),
+            ],
+        ),
+        migrations.CreateModel(
             name="JoinToken",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -153,6 +160,7 @@ class Migration(migrations.Migration):
                 ("protocol", models.PositiveIntegerField()),
                 ("token_hash", models.CharField(max_length=64, unique=True)),
                 ("next_token_hash", models.CharField(max_length=64, null=True, unique=True)),
+                ("displaced_token_hash", models.CharField(db_index=True, max_length=64, null=True)),
                 ("next_token_expires_at", models.DateTimeField(null=True)),
                 ("token_expires_at", models.DateTimeField()),
                 ("enrolled_at", models.DateTimeField(auto_now_add=True)),

@@ -14,7 +14,7 @@ from controlplane import settings_rows
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Conflict, NotFound, TooLarge
-from controlplane.core.nouns import PAGE_ROWS, some_of
+from controlplane.core.nouns import PAGE_ROWS, page_of, some_of
 from controlplane.fleet import models as rows
 from wire.canonical import Document
 from wire.problems import Problem
@@ -90,8 +90,7 @@ def describe(row: rows.Artifact) -> Document:
 
 def page(limit: int = PAGE_ROWS, after: int = 0) -> tuple[list[rows.Artifact], int | None]:
     """Artifacts without their content, oldest first."""
-    found = list(_without_content().filter(pk__gt=after).order_by("pk")[: limit + 1])
-    return found[:limit], found[limit - 1].pk if len(found) > limit else None
+    return page_of(_without_content().filter(pk__gt=after).order_by("pk"), limit, lambda row: row.pk)
 
 
 def content_of(sha256: str) -> bytes:

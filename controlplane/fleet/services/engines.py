@@ -91,6 +91,12 @@ class EngineNoun(Noun[rows.Engine]):
             }
         )
 
+    def measured(self, unit: UnitOfWork, row: rows.Engine, kv_capacity_tokens: int) -> rows.Engine:
+        """Take over the KV capacity that the agent measured. The caller holds the engine's row."""
+        before = self.describe(row)
+        row.kv_capacity_tokens = kv_capacity_tokens
+        return self._save(unit, row, row.name, before)
+
     def cordon(self, unit: UnitOfWork, name: str) -> rows.Engine:
         """Let the engine take no new work."""
         return self._set_cordon(unit, name, True)

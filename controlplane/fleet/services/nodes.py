@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
-from controlplane.core.nouns import PAGE_ROWS, Noun, present
+from controlplane.core.models import Target, TargetKind
+from controlplane.core.nouns import PAGE_ROWS, Noun, page_of, present
 from controlplane.fleet import models as rows
 from wire.canonical import Document
 
@@ -18,6 +19,8 @@ class NodeNoun(Noun[rows.Node]):
     row = rows.Node
     fields = NodeFields
     section = "nodes"
+    # POST /nodes/report is where agents report.
+    reserved_names = frozenset({"report"})
 
     def describe(self, row: rows.Node) -> Document:
         return {
@@ -36,7 +39,9 @@ class NodeNoun(Noun[rows.Node]):
         return present({"name": row.name, "cordoned": row.cordoned, "cordon_reason": row.cordon_reason or None})
 
     def users(self, row: rows.Node) -> list[str]:
-        return [f"engine {name!r}" for name in row.engines.order_by("name").values_list("name", flat=True)]
+        engines = [f"engine {name!r}" for name in row.engines.order_by("name").values_list("name", flat=True)]
+        agent = Target.objects.filter(kind=TargetKind.NODE, name=row.name, revoked_at=None)
+        return engines + ([f"its enrolled agent (revoke the target node/{row.name})"] if agent.exists() else [])
 
     def touch(self, unit: UnitOfWork, row: rows.Node, name: str) -> None:
         """Gateways know no nodes: a cordon reaches them through the node's engines."""
@@ -85,5 +90,4 @@ def page_gpus(node: str = "", limit: int = PAGE_ROWS, after: int = 0) -> tuple[l
     gpus = rows.Gpu.objects.select_related("node").filter(pk__gt=after)
     if node:
         gpus = gpus.filter(node=NODES.get(node))
-    found = list(gpus.order_by("pk")[: limit + 1])
-    return found[:limit], found[limit - 1].pk if len(found) > limit else None
+    return page_of(gpus.order_by("pk"), limit, lambda row: row.pk)

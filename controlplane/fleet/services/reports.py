@@ -9,7 +9,8 @@ from django.db import transaction
 from msgspec import UNSET, UnsetType
 
 from controlplane.core import fields as f
-from controlplane.core.changes import Actor, unit_of_work
+from controlplane.core.changes import Actor, UnitOfWork, unit_of_work
+from controlplane.core.reported import reported_text
 from controlplane.fleet import models as rows
 from controlplane.fleet.services.engines import ENGINES
 from controlplane.fleet.services.nodes import NODES
@@ -27,15 +28,47 @@ def take_report(node_name: str, report: NodeReport, now: datetime) -> list[str]:
     there is no such node, Refused where a GPU or an engine is reported twice.
     """
     _refuse_doubles(report)
+    if _measures_anew(node_name, report):
+        actor = Actor("target", f"node/{node_name}")
+        with unit_of_work(actor, "the KV capacity that the agent measured changed") as unit:
+            return _take(unit, node_name, report, now)
     with transaction.atomic():
-        node = NODES.lock(node_name)
-        _take_node(node, report, now)
-        _take_gpus(node, report.gpus, now)
-        return _take_engines(node, report.engines, now)
+        return _take(None, node_name, report, now)
+
+
+def _measures_anew(node_name: str, report: NodeReport) -> bool:
+    """Whether an engine's KV capacity is another than the known one.
+
+    Asked before anything is locked, since a unit of work must open before that. A capacity that someone changes in
+    between is taken from the next report.
+    """
+    reported = {engine.name: engine.kv_capacity_tokens for engine in report.engines}
+    known = rows.Engine.objects.filter(node__name=node_name, name__in=reported)
+    return any(
+        reported[name] not in (UNSET, capacity) for name, capacity in known.values_list("name", "kv_capacity_tokens")
+    )
+
+
+def _take(unit: UnitOfWork | None, node_name: str, report: NodeReport, now: datetime) -> list[str]:
+    by_name = {engine.name: engine for engine in report.engines}
+    # Engines before their node, as a write to an engine locks them: in one order, none waits in a circle.
+    locked = ENGINES.queryset().select_for_update(of=("self",)).filter(node__name=node_name, name__in=by_name)
+    engines = list(locked.order_by("pk"))
+    node = NODES.lock(node_name)
+    _take_node(node, report, now)
+    _take_gpus(node, report.gpus, now)
+    _take_engines(engines, by_name, now)
+    if unit is not None:
+        for engine in engines:
+            capacity = by_name[engine.name].kv_capacity_tokens
+            if capacity is not UNSET and capacity != engine.kv_capacity_tokens:
+                ENGINES.measured(unit, engine, capacity)
+    return sorted(by_name.keys() - {engine.name for engine in engines})
 
 
 def _refuse_doubles(report: NodeReport) -> None:
-    listed = {"gpus": Counter(gpu.uuid for gpu in report.gpus), "engines": Counter(e.name for e in report.engines)}
+    # By what is stored of them: two texts that no database tells apart are the same.
+    listed = {"gpus": Counter(_text(g.uuid) for g in report.gpus), "engines": Counter(e.name for e in report.engines)}
     f.refuse_if(
         [
             Problem(f"/{part}", "unique", f"{key!r} is reported {count} times; report each once")
@@ -79,28 +112,14 @@ def _take_gpus(node: rows.Node, reports: list[GpuReport], now: datetime) -> None
     )
 
 
-def _take_engines(node: rows.Node, reports: list[EngineReport], now: datetime) -> list[str]:
-    by_name = {report.name: report for report in reports}
-    locked = ENGINES.queryset().select_for_update(of=("self",)).filter(node=node, name__in=by_name).order_by("pk")
-    engines = {engine.name: engine for engine in locked}
-    for name, engine in engines.items():
-        report = by_name[name]
+def _take_engines(engines: list[rows.Engine], by_name: dict[str, EngineReport], now: datetime) -> None:
+    for engine in engines:
+        report = by_name[engine.name]
         engine.state, engine.error, engine.reported_at = report.state, _text(report.error), now
         if report.version is not UNSET:
             engine.version = _text(report.version)
-    rows.Engine.objects.bulk_update(engines.values(), _ENGINE_FACTS)
-    measured = {
-        name: capacity
-        for name, engine in engines.items()
-        if (capacity := by_name[name].kv_capacity_tokens) is not UNSET and capacity != engine.kv_capacity_tokens
-    }
-    if measured:
-        with unit_of_work(Actor("target", node.name), "the KV capacity that the agent measured changed") as unit:
-            for name, capacity in measured.items():
-                ENGINES.update(unit, name, {"kv_capacity_tokens": capacity})
-    return sorted(by_name.keys() - engines.keys())
+    rows.Engine.objects.bulk_update(engines, _ENGINE_FACTS)
 
 
 def _text(value: str | UnsetType) -> str:
-    """Text as it can be stored: PostgreSQL holds no U+0000, and an engine's error may hold anything."""
-    return "" if value is UNSET else value.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return "" if value is UNSET else reported_text(value)

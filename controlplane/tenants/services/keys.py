@@ -11,7 +11,7 @@ from pydantic import Field
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import NotFound
-from controlplane.core.nouns import PAGE_ROWS, present
+from controlplane.core.nouns import PAGE_ROWS, page_of, present
 from controlplane.core.tokens import new_token, token_hash
 from controlplane.tenants import models as rows
 from wire.canonical import Document
@@ -47,8 +47,8 @@ def get(key_id: int) -> rows.TenantKey:
 
 def page(tenant: rows.Tenant, limit: int = PAGE_ROWS, after: int = 0) -> tuple[list[rows.TenantKey], int | None]:
     """The tenant's keys, oldest first, after the one with the id `after`."""
-    found = list(tenant.keys.select_related("tenant").filter(pk__gt=after).order_by("pk")[: limit + 1])
-    return found[:limit], found[limit - 1].pk if len(found) > limit else None
+    keys = tenant.keys.select_related("tenant").filter(pk__gt=after).order_by("pk")
+    return page_of(keys, limit, lambda row: row.pk)
 
 
 def create(unit: UnitOfWork, tenant: rows.Tenant, fields: Mapping[str, Any]) -> tuple[rows.TenantKey, str]:

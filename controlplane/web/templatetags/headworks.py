@@ -2,43 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from django import template
 from django.forms import BoundField, CheckboxInput, CheckboxSelectMultiple
+from django.template import Context
 from django.utils import timezone
 from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop, ngettext
+from django.utils.translation import ngettext
+
+from controlplane.core.models import AuditEntry
+from controlplane.web.differences import shown_key
+from controlplane.web.labels import actor_label, noun_label, place_label
+from controlplane.web.rendering import frame_of
 
 register = template.Library()
 
-# What audit entries are about: named in English in the audit, in the reader's language on pages.
-NOUNS = (
-    gettext_noop("api token"),
-    gettext_noop("artifact"),
-    gettext_noop("engine"),
-    gettext_noop("join token"),
-    gettext_noop("key"),
-    gettext_noop("model"),
-    gettext_noop("node"),
-    gettext_noop("override"),
-    gettext_noop("pool"),
-    gettext_noop("priority class"),
-    gettext_noop("rollback"),
-    gettext_noop("route"),
-    gettext_noop("target"),
-    gettext_noop("tenant"),
-    gettext_noop("user"),
-)
+
+@register.simple_tag(takes_context=True)
+def frame(context: Context) -> str:
+    """Put what the frame shows into the page, also into one that Django itself renders, as for an unknown address."""
+    for name, value in frame_of(context["request"]).items():
+        context[name] = value
+    return ""
 
 
 @register.filter
 def noun(name: str) -> str:
-    """A noun of the audit in the reader's language; one that is not in NOUNS as it is."""
-    return _(name) if name in NOUNS else name
+    """A noun of the audit in the reader's language."""
+    return noun_label(name)
+
+
+@register.filter
+def place(steps: Sequence[str]) -> str:
+    """Where a value of a diff stands, as the form calls it."""
+    return place_label(steps)
+
+
+@register.filter
+def actor(entry: AuditEntry) -> str:
+    """Who made a change."""
+    return actor_label(entry.actor_kind, entry.actor)
+
+
+@register.filter
+def subject(entry: AuditEntry) -> str:
+    """What an audit entry is about, as people know it."""
+    return f"{noun_label(entry.noun)} {shown_key(entry.noun, entry.key, entry.after, entry.before)}"
 
 
 @register.filter
@@ -48,8 +62,10 @@ def grouped(value: int | None) -> str:
 
 
 @register.filter
-def readable(text: str) -> str:
-    """A value of a diff: long whole numbers grouped, since 240000 and 2400000 look alike at night."""
+def readable(text: str | bool) -> str:
+    """A value of a diff: long whole numbers grouped, since 240000 and 2400000 look alike at night; yes or no."""
+    if isinstance(text, bool):
+        return _("yes") if text else _("no")
     return grouped(int(text)) if text.isascii() and text.isdigit() and len(text) < 20 else text
 
 

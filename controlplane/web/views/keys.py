@@ -7,11 +7,12 @@ from http import HTTPStatus
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from controlplane.core.changes import UnitOfWork, unit_of_work
+from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import NotFound, Refused
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
@@ -19,40 +20,40 @@ from controlplane.tenants import services
 from controlplane.tenants.models import TenantKey
 from controlplane.web.access import page
 from controlplane.web.convergence import progress_of
-from controlplane.web.curl import curl
+from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import NewKeyForm
-from controlplane.web.rendering import render_page
 from controlplane.web.views.review import Proposal, confirm
-from controlplane.web.views.tenants import REASON_HERE
+from controlplane.web.writing import MadeAlready, make_secret
 
 
 @page(Role.OPERATOR)
 def new_key(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     services.get(name)
+    done = reverse("web:tenant", args=[name])
+    frame: dict[str, Any] = {
+        "section": "tenants",
+        "title": _("New key for %(name)s") % {"name": name},
+        "trail": _trail(name),
+    }
     form = NewKeyForm(request.POST or None)
     if form.is_valid():
         days = form.cleaned_data["days"]
         expires_at = None if days is None else timezone.now() + timedelta(days=days)
         fields: dict[str, Any] = {"label": form.cleaned_data["label"], "expires_at": expires_at}
         try:
-            with unit_of_work(caller.actor, form.cleaned_data["reason"]) as unit:
-                _row, secret = services.create_key(unit, name, fields)
+            unit, secret = make_secret(caller, form, lambda unit: services.create_key(unit, name, fields)[1])
+        except MadeAlready as refused:
+            context = {**frame, "done": done, "again": request.path}
+            return render(request, "web/made_already.html", context, status=refused.status)
         except Refused as refused:
             form.take_refusal(refused)
         else:
-            context = {
-                "section": "tenants",
-                "title": _("New key for %(name)s") % {"name": name},
-                "secret": secret,
-                "done": reverse("web:tenant", args=[name]),
-                "change": unit.change_id,
-                "convergence": progress_of(unit.change_id),
-            }
-            return render_page(request, "web/secret.html", context)
-    line = curl(request, "POST", f"/tenants/{name}/keys", query=REASON_HERE, body={"label": "LABEL"})
+            following = {"change": unit.change_id, "convergence": progress_of(unit.change_id)}
+            return render(request, "web/secret.html", {**frame, **following, "secret": secret, "done": done})
+    line = curl(request, "POST", f"/tenants/{name}/keys", query=reason_of(request), body={"label": "LABEL"})
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
-    context = {"section": "tenants", "form": form, "name": name, "curl_key": line}
-    return render_page(request, "web/key_form.html", context, status=status)
+    context = {**frame, "form": form, "name": name, "curl_key": line}
+    return render(request, "web/key_form.html", context, status=status)
 
 
 @page(Role.OPERATOR)
@@ -83,6 +84,10 @@ def unblock_key(request: HttpRequest, caller: Caller, name: str, key_id: int) ->
     )
 
 
+def _trail(name: str) -> list[tuple[str, str]]:
+    return [(reverse("web:tenants"), _("Tenants")), (reverse("web:tenant", args=[name]), name)]
+
+
 def _key_of(name: str, key_id: int) -> TenantKey:
     key = services.get_key(key_id)
     if key.tenant.name != name:
@@ -97,14 +102,13 @@ def _set_blocked(
         services.update_key(unit, key.pk, {"blocked": blocked})
 
     back = reverse("web:tenant", args=[key.tenant.name])
-    line = curl(request, "PATCH", f"/keys/{key.pk}", query=REASON_HERE, body={"blocked": blocked})
+    line = curl(request, "PATCH", f"/keys/{key.pk}", query=reason_of(request), body={"blocked": blocked})
     proposal = Proposal(
         section="tenants",
         title=title,
         apply_label=apply_label,
         action=change,
-        back=back,
-        back_label=key.tenant.name,
+        trail=_trail(key.tenant.name),
         done=back,
         curl=line,
         note=note,

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
 from controlplane.core.errors import Refused
 from controlplane.core.security import Caller
 from controlplane.web.forms import ReasonForm, RefusableForm
-from controlplane.web.rendering import render_page
 from controlplane.web.writing import Action, ChangedMeanwhile, carry_out, rehearse
 
 
@@ -20,21 +19,27 @@ from controlplane.web.writing import Action, ChangedMeanwhile, carry_out, rehear
 class Proposal:
     """A write that a person is asked to confirm.
 
-    `back` and `done` are addresses; `note` says what it does to whom; `carried` holds what was typed on the page
-    before; `curl` is the REST call that does the same.
+    `trail` leads from the section to the page that it is about, each step an address and its label; `done` is the
+    address after it. `note` says what it does to whom; `carried` holds what was typed on the page before; `curl` is the
+    REST call that does the same. Where it cannot be done, `refused_title` and `refused_note` say what that means.
     """
 
     section: str
     title: str
     apply_label: str
     action: Action
-    back: str
-    back_label: str
+    trail: list[tuple[str, str]]
     done: str
     curl: str
     note: str = ""
     dangerous: bool = False
     carried: RefusableForm | None = None
+    refused_title: str = ""
+    refused_note: str = ""
+
+    @property
+    def back(self) -> str:
+        return self.trail[-1][0]
 
 
 def propose(request: HttpRequest, caller: Caller, proposal: Proposal) -> HttpResponse:
@@ -60,7 +65,7 @@ def propose(request: HttpRequest, caller: Caller, proposal: Proposal) -> HttpRes
         "notice": notice,
     }
     status = HTTPStatus.CONFLICT if notice else HTTPStatus.UNPROCESSABLE_ENTITY if reason.errors else HTTPStatus.OK
-    return render_page(request, "web/review.html", context, status=status)
+    return render(request, "web/review.html", context, status=status)
 
 
 def confirm(request: HttpRequest, caller: Caller, proposal: Proposal) -> HttpResponse:
@@ -69,4 +74,4 @@ def confirm(request: HttpRequest, caller: Caller, proposal: Proposal) -> HttpRes
         return propose(request, caller, proposal)
     except Refused as refused:
         context = {"section": proposal.section, "proposal": proposal, "refused": refused}
-        return render_page(request, "web/review.html", context, status=int(refused.status))
+        return render(request, "web/review.html", context, status=int(refused.status))

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from datetime import datetime
 from typing import Any
 
-from django.db.models import Max
+from django.db.models import Count, Max, Min
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from controlplane.configs import history, rollback
+from controlplane.configs import revisions as revisions_read
 from controlplane.configs.models import Revision
 from controlplane.configs.public import public_form
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.models import AuditEntry, Role
 from controlplane.core.security import Caller
+from controlplane.tenants.models import TenantKey
 from controlplane.web import differences
 from controlplane.web.access import page
 from controlplane.web.convergence import change_of, progress_of
-from controlplane.web.curl import curl
+from controlplane.web.curl import curl, reason_of
+from controlplane.web.labels import actor_label
 from controlplane.web.panels import shared_panel
-from controlplane.web.rendering import render_page
 from controlplane.web.views.review import Proposal, confirm
-from controlplane.web.views.tenants import REASON_HERE
+from wire.canonical import Document
 
 ROWS_PER_PAGE = 50
 # A rollback or an import may hold thousands of entries; a page shows the first of them.
@@ -32,8 +36,14 @@ AUDIT_ROWS = 200
 
 @page()
 def revisions(request: HttpRequest, caller: Caller) -> HttpResponse:
-    context = {"section": "revisions", "curl_revisions": curl(request, "GET", "/revisions")}
-    return render_page(request, "web/revisions.html", {**context, **_list(request.GET.get("before", ""))})
+    change = change_of(request)
+    context = {
+        "section": "revisions",
+        "change": change,
+        "convergence": change and progress_of(change),
+        "curl_revisions": curl(request, "GET", "/revisions"),
+    }
+    return render(request, "web/revisions.html", {**context, **_list(request.GET.get("before", ""))})
 
 
 @page()
@@ -42,34 +52,32 @@ def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 
 def _list(before: str = "") -> dict[str, Any]:
-    found = Revision.objects.order_by("-number").only("number", "published_at", "rollback_to")
-    if before.isascii() and before.isdigit() and len(before) < 19:
-        found = found.filter(number__lt=int(before))
-    rows = list(found[: ROWS_PER_PAGE + 1])
-    shown = rows[:ROWS_PER_PAGE]
-    following = f"{reverse('web:revisions')}?before={shown[-1].number}" if len(rows) > ROWS_PER_PAGE else None
+    readable = before.isascii() and before.isdigit() and len(before) < 19
+    found, after = revisions_read.page(ROWS_PER_PAGE, int(before) if readable else None)
+    following = after and f"{reverse('web:revisions')}?before={after}"
     # Only the first page shows what is new.
-    return {"rows": _lines(shown), "newest": _newest(), "paged": bool(before), "next_address": following}
+    return {"rows": _lines(found), "newest": _newest(), "paged": bool(before), "next_address": following}
 
 
-def _lines(rows: list[Revision]) -> list[dict[str, Any]]:
-    """Each revision with who, why and the first of what: one query for the page."""
-    by_revision: dict[int, list[AuditEntry]] = defaultdict(list)
-    entries = AuditEntry.objects.filter(revision__in=[row.number for row in rows]).order_by("pk")
-    for entry in entries.defer("before", "after"):
-        by_revision[entry.revision or 0].append(entry)
+def _lines(found: list[Document]) -> list[dict[str, Any]]:
+    """Each revision with the first of what was done in it, and how much more there was."""
+    audit = AuditEntry.objects.filter(revision__in=[row["number"] for row in found])
+    counted = audit.values("revision").annotate(first=Min("pk"), count=Count("pk"))
+    done = {row["revision"]: row for row in counted}
+    entries = AuditEntry.objects.in_bulk([row["first"] for row in done.values()])
+    actors = defaultdict(list)
+    for number, kind, name in audit.order_by("actor").values_list("revision", "actor_kind", "actor").distinct():
+        actors[number].append(actor_label(kind, name))
     lines = []
-    for row in rows:
-        audit = by_revision[row.number]
+    for row in found:
+        what = done.get(row["number"])
         lines.append(
             {
-                "number": row.number,
-                "published_at": row.published_at,
-                "rollback_to": row.rollback_to,
-                "entry": audit[0] if audit else None,
-                "more": max(0, len(audit) - 1),
-                "actors": list(dict.fromkeys(entry.actor for entry in audit)),
-                "reasons": list(dict.fromkeys(entry.reason for entry in audit)),
+                **row,
+                "published_at": datetime.fromisoformat(row["published_at"]),
+                "entry": what and entries[what["first"]],
+                "more": what["count"] - 1 if what else 0,
+                "actors": actors[row["number"]],
             }
         )
     return lines
@@ -83,25 +91,34 @@ def _newest() -> int:
 def revision(request: HttpRequest, caller: Caller, number: int) -> HttpResponse:
     row = history.get(number)
     change = change_of(request)
+    patch, inverse = public_form(row.patch), public_form(row.inverse)
+    changed = differences.of_patch(patch, inverse, _prefixes([*(patch.get("keys") or {})]))
     context = {
         "section": "revisions",
         "number": number,
         "before": number - 1,
         "newest": _newest(),
         "revision": row,
-        "lines": differences.of_patch(public_form(row.patch), public_form(row.inverse)),
+        "shown": differences.shortened(changed),
+        "values": sum(len(each.values) for each in changed),
         "entries": AuditEntry.objects.filter(revision=number).order_by("pk")[:AUDIT_ROWS],
         "change": change,
         "convergence": change and progress_of(change),
         "curl_revision": curl(request, "GET", f"/revisions/{number}"),
     }
-    return render_page(request, "web/revision.html", context)
+    return render(request, "web/revision.html", context)
+
+
+def _prefixes(hashes: list[str]) -> dict[str, str]:
+    """How the keys begin that are still there. A patch that only blocks one does not say it."""
+    found = TenantKey.objects.filter(key_hash__in=hashes[: differences.OBJECTS_SHOWN])
+    return dict(found.values_list("key_hash", "prefix"))
 
 
 @page(Role.OPERATOR)
 def roll_back(request: HttpRequest, caller: Caller, number: int) -> HttpResponse:
     history.get(number)
-    back = reverse("web:revision", args=[number])
+    everything = reverse("web:revisions")
 
     def change(unit: UnitOfWork) -> None:
         rollback.roll_back(unit, number)
@@ -111,11 +128,18 @@ def roll_back(request: HttpRequest, caller: Caller, number: int) -> HttpResponse
         title=_("Roll back to revision %(number)d") % {"number": number},
         apply_label=_("Roll back"),
         action=change,
-        back=back,
-        back_label=_("Revision %(number)d") % {"number": number},
-        done=back,
-        curl=curl(request, "POST", f"/revisions/{number}/rollback", query=REASON_HERE),
-        note=_("This makes a new revision with the old content. Keys, engines and cordons stay as they are now."),
+        trail=[
+            (everything, _("Revisions")),
+            (reverse("web:revision", args=[number]), _("Revision %(number)d") % {"number": number}),
+        ],
+        # The new revision has no number yet; the list shows it, and how far it has come.
+        done=everything,
+        curl=curl(request, "POST", f"/revisions/{number}/rollback", query=reason_of(request)),
+        note=_(
+            "This makes a new revision with the old content. Keys, engines, cordons and overrides stay as they are now."
+        ),
         dangerous=True,
+        refused_title=_("Cannot be rolled back"),
+        refused_note=_("Nothing was changed: the newest revision stays in force, on every target."),
     )
     return confirm(request, caller, proposal)

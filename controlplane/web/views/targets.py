@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 from http import HTTPStatus
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from controlplane import settings_rows
 from controlplane.core import enrolment
-from controlplane.core.changes import UnitOfWork, unit_of_work
+from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import NotFound, Refused
-from controlplane.core.models import Role, Target
+from controlplane.core.models import Role, Target, TargetKind
 from controlplane.core.security import Caller
 from controlplane.web.access import page
 from controlplane.web.convergence import target_lines
-from controlplane.web.curl import curl
+from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import JoinTokenForm
 from controlplane.web.panels import shared_panel
-from controlplane.web.rendering import render_page
 from controlplane.web.views.review import Proposal, confirm
-from controlplane.web.views.tenants import REASON_HERE
+from controlplane.web.writing import MadeAlready, make_secret
 
 
 @page()
@@ -31,7 +33,7 @@ def targets(request: HttpRequest, caller: Caller) -> HttpResponse:
         "rows": target_lines(),
         "curl_targets": curl(request, "GET", "/config/convergence"),
     }
-    return render_page(request, "web/targets.html", context)
+    return render(request, "web/targets.html", context)
 
 
 @page()
@@ -42,28 +44,33 @@ def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 @page(Role.ADMIN)
 def join(request: HttpRequest, caller: Caller) -> HttpResponse:
+    done = reverse("web:targets")
+    frame: dict[str, Any] = {"section": "targets", "title": _("New join token"), "trail": [(done, _("Targets"))]}
     form = JoinTokenForm(request.POST or None)
     minutes = settings_rows.JOIN_TOKEN_MINUTES.read()
     if form.is_valid():
         kind, name = form.cleaned_data["kind"], form.cleaned_data["name"]
         try:
-            with unit_of_work(caller.actor, form.cleaned_data["reason"]) as unit:
-                _row, secret = enrolment.create_join_token(unit, kind, name)
+            _unit, secret = make_secret(caller, form, lambda unit: enrolment.create_join_token(unit, kind, name)[1])
+        except MadeAlready as refused:
+            context = {**frame, "done": done, "again": request.path}
+            return render(request, "web/made_already.html", context, status=refused.status)
         except Refused as refused:
             form.take_refusal(refused)
         else:
-            context = {
-                "section": "targets",
-                "title": _("New join token"),
-                "secret": secret,
-                "done": reverse("web:targets"),
-                "hint": _("Start the process with it; it appears under Targets as soon as it has joined."),
-            }
-            return render_page(request, "web/secret.html", context)
+            start = _start_command(request, kind, name)
+            return render(request, "web/secret.html", {**frame, "secret": secret, "done": done, "start": start})
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
-    line = curl(request, "POST", "/targets/join-tokens", query=REASON_HERE, body={"kind": "gateway"})
-    form_context = {"section": "targets", "form": form, "minutes": minutes, "curl_join": line}
-    return render_page(request, "web/join.html", form_context, status=status)
+    line = curl(request, "POST", "/targets/join-tokens", query=reason_of(request), body={"kind": "gateway"})
+    form_context = {**frame, "form": form, "minutes": minutes, "curl_join": line}
+    return render(request, "web/join.html", form_context, status=status)
+
+
+def _start_command(request: HttpRequest, kind: str, name: str) -> str:
+    """What joins with the token, once that lies in the file `join-token`."""
+    program = {TargetKind.GATEWAY: "headworks-gateway", TargetKind.NODE: "headworks-agent"}[TargetKind(kind)]
+    words = [program, "--control-url", f"{request.scheme}://{request.get_host()}", "--join-token-file", "join-token"]
+    return shlex.join([*words, *(["--name", name] if name else [])])
 
 
 @page(Role.ADMIN)
@@ -81,10 +88,9 @@ def revoke(request: HttpRequest, caller: Caller, target_id: int) -> HttpResponse
         title=_("Revoke %(kind)s %(name)s") % {"kind": target.get_kind_display(), "name": target.name},
         apply_label=_("Revoke"),
         action=change,
-        back=back,
-        back_label=_("Targets"),
+        trail=[(back, _("Targets"))],
         done=back,
-        curl=curl(request, "POST", f"/targets/{target_id}/revoke", query=REASON_HERE),
+        curl=curl(request, "POST", f"/targets/{target_id}/revoke", query=reason_of(request)),
         note=_(
             "Its stream is closed at once and its token is worth nothing. It goes on with the configuration it has, "
             "and must join anew to get another."

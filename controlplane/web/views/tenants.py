@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
+from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -22,16 +22,13 @@ from controlplane.tenants import services
 from controlplane.tenants.models import Tenant, TenantKey
 from controlplane.web.access import page
 from controlplane.web.convergence import change_of, progress_of
-from controlplane.web.curl import curl
+from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import NewTenantForm, TenantForm
-from controlplane.web.rendering import render_page
 from controlplane.web.views.review import Proposal, propose
 from controlplane.web.writing import Action, rehearse
 
 ROWS_PER_PAGE = 50
 HISTORY_ROWS = 10
-# Stands in a shell line where the person types their own words.
-REASON_HERE = {"reason": "WHY"}
 
 
 @page()
@@ -47,7 +44,7 @@ def tenants(request: HttpRequest, caller: Caller) -> HttpResponse:
         "next_address": following and f"{reverse('web:tenants')}?{urlencode(following)}",
         "curl_list": curl(request, "GET", "/tenants"),
     }
-    return render_page(request, "web/tenants.html", context)
+    return render(request, "web/tenants.html", context)
 
 
 @page()
@@ -67,7 +64,7 @@ def tenant(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
         "curl_tenant": curl(request, "GET", f"/tenants/{name}"),
         "curl_keys": curl(request, "GET", f"/tenants/{name}/keys"),
     }
-    return render_page(request, "web/tenant.html", context)
+    return render(request, "web/tenant.html", context)
 
 
 def _key_line(key: TenantKey) -> dict[str, Any]:
@@ -104,10 +101,9 @@ def edit_tenant(request: HttpRequest, caller: Caller, name: str) -> HttpResponse
         title=_("Change %(name)s") % {"name": name},
         apply_label=_("Apply"),
         action=change,
-        back=back,
-        back_label=name,
+        trail=[(reverse("web:tenants"), _("Tenants")), (back, name)],
         done=back,
-        curl=curl(request, "PATCH", f"/tenants/{name}", query=REASON_HERE, body=values),
+        curl=curl(request, "PATCH", f"/tenants/{name}", query=reason_of(request), body=values),
         note=_what_it_does(values),
         dangerous=bool(values.get("blocked")),
         carried=form,
@@ -146,10 +142,9 @@ def new_tenant(request: HttpRequest, caller: Caller) -> HttpResponse:
         title=_("New tenant %(name)s") % {"name": name},
         apply_label=_("Make the tenant"),
         action=create,
-        back=back,
-        back_label=_("Tenants"),
+        trail=[(back, _("Tenants"))],
         done=f"{back}{name}/",
-        curl=curl(request, "POST", "/tenants", query=REASON_HERE, body=body),
+        curl=curl(request, "POST", "/tenants", query=reason_of(request), body=body),
         carried=form,
     )
     return _propose_or_show(request, caller, proposal, form)
@@ -178,7 +173,7 @@ def _form_page(request: HttpRequest, form: TenantForm, back: str, name: str = ""
     refused = form.is_bound and bool(form.errors)
     status = HTTPStatus.UNPROCESSABLE_ENTITY if refused else HTTPStatus.OK
     context = {"section": "tenants", "form": form, "name": name, "back": back}
-    return render_page(request, "web/tenant_form.html", context, status=status)
+    return render(request, "web/tenant_form.html", context, status=status)
 
 
 def home(request: HttpRequest) -> HttpResponse:

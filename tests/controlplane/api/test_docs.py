@@ -3,6 +3,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
+import pytest
 from django.test import Client
 
 from tests.controlplane.conftest import Rest
@@ -35,3 +37,48 @@ def test_the_schema_describes_every_call_once(db: None, outsider: Rest) -> None:
     assert set(ack["properties"]) == {"revision", "hash", "applied_at", "error"}
     assert "$ref" not in str(ack)
     assert {"get", "delete"} <= set(paths["/api/v1/artifacts/{sha256}"])
+
+
+def test_every_call_declares_how_it_refuses_and_refusals_are_so(db: None, admin: Rest, outsider: Rest) -> None:
+    schema = outsider.get("/openapi.json").json()
+    problem = schema["components"]["schemas"]["Problem"]
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            for status in ("4XX", "503"):
+                content = operation["responses"][status]["content"]["application/problem+json"]
+                assert content["schema"] == {"$ref": "#/components/schemas/Problem"}, (method, path)
+    jsonschema.Draft202012Validator.check_schema(problem)
+    for answer in (
+        outsider.get("/tenants"),
+        admin.get("/tenants/none"),
+        admin.post("/tenants", {"name": "t", "tpm_limit": -1, "weight": "x"}),
+        admin.put("/tenants", {}),
+    ):
+        assert answer.status_code >= 400
+        jsonschema.validate(answer.json(), problem)
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "fields"),
+    [
+        ("/targets/enrol", "201", {"target_id", "token", "expires_at_ms"}),
+        ("/targets/rotate", "200", {"target_id", "token", "expires_at_ms"}),
+        ("/config/ack", "200", {"taken"}),
+        ("/nodes/report", "200", {"taken", "unknown_engines"}),
+    ],
+)
+def test_what_targets_are_answered_is_declared(
+    db: None, outsider: Rest, path: str, status: str, fields: set[str]
+) -> None:
+    responses = outsider.get("/openapi.json").json()["paths"][f"/api/v1{path}"]["post"]["responses"]
+    assert [known for known in responses if known.startswith("2")] == [status]
+    schema = responses[status]["content"]["application/json"]["schema"]
+    assert set(schema["properties"]) == set(schema["required"]) == fields
+
+
+def test_calls_that_create_declare_it(db: None, outsider: Rest) -> None:
+    paths = outsider.get("/openapi.json").json()["paths"]
+    creating = [path for path, methods in paths.items() if "201" in methods.get("post", {}).get("responses", {})]
+    for noun in ("tenants", "models", "pools", "nodes", "engines", "routes", "users", "api-tokens", "artifacts"):
+        assert f"/api/v1/{noun}" in creating
+    assert {"/api/v1/tenants/{name}/keys", "/api/v1/targets/join-tokens"} <= set(creating)

@@ -9,8 +9,12 @@ from django.db import DatabaseError, connection
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
+from controlplane.api import health
+from controlplane.api.database_check import DatabaseCheck
 from controlplane.configs.heads import Heads
+from controlplane.configs.history import Damaged
 from controlplane.configs.hub import Hub, heads
+from controlplane.configs.models import Fragment, Revision
 from controlplane.configs.publisher import publish
 from tests.controlplane.conftest import Rest
 
@@ -74,9 +78,23 @@ def test_it_is_not_ready_before_it_distributes(newest: Heads) -> None:
 
 @pytest.mark.usefixtures("running")
 def test_it_is_not_ready_without_its_database(newest: Heads) -> None:
-    with database_away():
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(health, "database_check", DatabaseCheck(lambda: "the database does not answer", 10, 0))
         answer = Client().get("/readyz")
     assert (answer.status_code, answer.json()["missing"]) == (503, ["the database does not answer"])
+
+
+@pytest.mark.usefixtures("running")
+def test_it_is_not_ready_with_a_damaged_revision_and_names_it(newest: Heads) -> None:
+    Fragment.objects.create(section="tenants", key="a", content={"weight": 1})
+    publish()
+    Revision.objects.filter(number=2).update(patch={"tenants": {"a": {"weight": 2}}})
+    with pytest.raises(Damaged):
+        newest.refresh()
+    answer = Client().get("/readyz")
+    assert answer.status_code == 503
+    (lacks,) = answer.json()["missing"]
+    assert "revision 2" in lacks
 
 
 def test_metrics_count_targets_by_state_and_requests_by_route(
@@ -105,5 +123,14 @@ def test_metrics_count_targets_by_state_and_requests_by_route(
 def test_metrics_go_on_without_the_database(newest: Heads) -> None:
     with database_away():
         now = figures(Client())
+    assert ("headworks_config_streams", ()) in now
+    assert ("headworks_config_revision", ()) not in now
+
+
+def test_metrics_go_on_with_a_damaged_revision(newest: Heads) -> None:
+    Fragment.objects.create(section="tenants", key="a", content={"weight": 1})
+    publish()
+    Revision.objects.filter(number=2).update(patch={"tenants": {"a": {"weight": 2}}})
+    now = figures(Client())
     assert ("headworks_config_streams", ()) in now
     assert ("headworks_config_revision", ()) not in now

@@ -6,8 +6,7 @@ import pytest
 from django.utils import timezone
 
 from controlplane.breakers.models import Override
-from controlplane.breakers.services import OVERRIDES
-from controlplane.core.changes import SYSTEM, unit_of_work
+from controlplane.configs import publisher
 from controlplane.core.models import AuditEntry
 from tests.controlplane.core.configuration import compiled
 from wire import snapshot
@@ -77,10 +76,15 @@ def test_a_subject_that_does_not_exist_is_refused(operator, subject_kind):
 
 
 @pytest.mark.usefixtures("pool")
-def test_restoring_gives_the_same_content(operator):
-    name = operator.post("/overrides", BODY).json()["item"]["name"]
-    content = compiled("overrides", name)
-    operator.delete(f"/overrides/{name}")
-    with unit_of_work(SYSTEM, "taken back") as unit:
-        OVERRIDES.restore(unit, name, content)
-    assert compiled("overrides", name) == content
+def test_a_rollback_neither_lifts_an_override_nor_revives_a_lifted_one(operator):
+    lifted = operator.post("/overrides", BODY).json()["item"]["name"]
+    operator.post("/tenants", {"name": "acme", "tpm_limit": 60_000})
+    before = publisher.publish()
+    assert before is not None
+    operator.delete(f"/overrides/{lifted}")
+    forced = operator.post("/overrides", {**BODY, "state": "closed"}).json()["item"]
+    operator.patch("/tenants/acme", {"tpm_limit": 1})
+    publisher.publish()
+    assert operator.post(f"/revisions/{before.number}/rollback").status_code == 200
+    assert operator.get("/overrides").json()["items"] == [forced]
+    assert operator.get("/tenants/acme").json()["tpm_limit"] == 60_000

@@ -113,6 +113,7 @@ class LiveTarget:
         self.rest = Rest(live.address, token, REASON)
 
     def stream(self, have: int | str = 0, **headers: str) -> LiveStream:
+        """`have`: a number, or one with the rest of the query."""
         return LiveStream(self.live.port, self.token, have, headers)
 
     def ack(self, held: LastKnownGood) -> Any:

@@ -4,11 +4,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.configs.convergence import Facts, State, judge
+from controlplane.configs.convergence import Facts, State, judge, standing_with
 from controlplane.configs.heads import Heads
+from controlplane.configs.models import TargetState
 from controlplane.core.models import Target
 from tests.controlplane.conftest import Rest
 
@@ -69,3 +72,34 @@ def test_convergence_costs_the_same_number_of_queries_for_any_fleet(
     newest()
     with django_assert_max_num_queries(6):
         assert len(admin.get("/config/convergence").json()["targets"]) == 30
+
+
+def test_a_target_is_connected_until_its_heartbeats_are_missed(target_of: Any, admin: Rest) -> None:
+    """A web process that was killed cannot note that its streams ended."""
+    row = target_of().row
+    now = timezone.now()
+    for silent_seconds, connected in ((0, True), (29, True), (31, False)):
+        seen_at = now - timedelta(seconds=silent_seconds)
+        TargetState.objects.update_or_create(target=row, defaults={"stream_seen_at": seen_at})
+        assert admin.get("/config/convergence").json()["targets"][0]["connected"] is connected, silent_seconds
+
+
+@pytest.mark.parametrize(
+    ("state", "acked", "refused", "revision", "stands"),
+    [
+        (State.PENDING, 4, None, 5, State.PENDING),
+        (State.PENDING, 5, None, 5, State.APPLIED),
+        (State.PENDING, 4, 6, 5, State.REFUSED),
+        (State.REFUSED, 5, 6, 5, State.APPLIED),
+        (State.REFUSED, 4, 4, 5, State.REFUSED),
+        (State.NEVER, None, None, 5, State.NEVER),
+        (State.APPLIED, 3, None, 5, State.APPLIED),
+        (State.LOST, 7, None, 5, State.LOST),
+        (State.PENDING, 7, None, None, State.PENDING),
+    ],
+)
+def test_a_change_is_not_held_up_by_what_came_after_it(
+    state: State, acked: int | None, refused: int | None, revision: int | None, stands: State
+) -> None:
+    target = {"state": state.value, "acked_revision": acked, "refused_revision": refused}
+    assert standing_with(target, revision) is stands

@@ -11,8 +11,13 @@ from django.utils import timezone
 
 from controlplane.configs.heads import Heads
 from controlplane.configs.models import TargetState
+from controlplane.core import enrolment
+from controlplane.core.changes import SYSTEM, unit_of_work
+from controlplane.core.errors import Unauthenticated
 from controlplane.core.models import AuditEntry, JoinToken, Target
+from controlplane.core.tokens import new_token
 from tests.controlplane.conftest import Rest
+from tests.controlplane.core.racing import at_once, meeting, two_writers
 
 
 def join_token(admin: Rest, **body: Any) -> str:
@@ -104,11 +109,43 @@ def test_enrolling_again_cuts_off_the_process_before(admin: Rest) -> None:
     old = enrol(join_token(admin)).json()["token"]
     TargetState.objects.create(target=Target.objects.get(), revision=3, hash="a" * 64)
     new = enrol(join_token(admin), version="2").json()["token"]
-    assert Rest(old).get("/config/snapshot").status_code == 401
+    refused = Rest(old).get("/config/snapshot")
+    assert (refused.status_code, refused.json()["code"]) == (401, "displaced")
+    assert "another process enrolled as gateway 'gw-1'" in refused.json()["detail"]
     assert Rest(new).get("/config/snapshot").status_code == 503
     assert Target.objects.get().version == "2"
     assert not TargetState.objects.exists()
     assert AuditEntry.objects.filter(noun="target", action="update").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "seconds_since_beat", "revoked", "status"),
+    [
+        (None, 0, False, 409),
+        (None, 3600, False, 201),
+        (None, None, False, 201),
+        (None, 0, True, 201),
+        ("gw-1", 0, False, 201),
+    ],
+    ids=["connected", "silent", "never connected", "revoked", "made for the name"],
+)
+def test_only_a_join_token_made_for_it_takes_the_name_of_a_connected_target(
+    admin: Rest, named: str | None, seconds_since_beat: int | None, revoked: bool, status: int
+) -> None:
+    holder = enrol(join_token(admin)).json()
+    if seconds_since_beat is not None:
+        seen_at = timezone.now() - timedelta(seconds=seconds_since_beat)
+        TargetState.objects.create(target_id=holder["target_id"], stream_seen_at=seen_at)
+    if revoked:
+        admin.post(f"/targets/{holder['target_id']}/revoke")
+    token = join_token(admin, name=named)
+    answer = enrol(token)
+    assert answer.status_code == status, answer.content
+    if status == 409:
+        assert answer.json()["code"] == "name_taken"
+        assert Rest(holder["token"]).get("/config/snapshot").status_code == 503
+        # The join token stays good for another name.
+        assert enrol(token, name="gw-2").status_code == 201
 
 
 def test_a_next_token_takes_over_when_it_is_first_used(admin: Rest, newest: Callable[[], Heads]) -> None:
@@ -119,6 +156,51 @@ def test_a_next_token_takes_over_when_it_is_first_used(admin: Rest, newest: Call
     assert Rest(answer["token"]).get("/config/snapshot").status_code == 200
     assert old.get("/config/snapshot").status_code == 401
     assert answer["expires_at_ms"] > timezone.now().timestamp() * 1000
+
+
+@pytest.mark.parametrize("end", ["enrolled anew", "revoked"])
+def test_a_process_that_lost_its_name_cannot_rotate_its_way_back(admin: Rest, end: str) -> None:
+    enrol(join_token(admin))
+    lost = Target.objects.get()
+    if end == "revoked":
+        admin.post(f"/targets/{lost.pk}/revoke")
+    else:
+        enrol(join_token(admin))
+    with pytest.raises(Unauthenticated), unit_of_work(SYSTEM, "a request that was on its way") as unit:
+        enrolment.rotate(unit, lost)
+    assert Target.objects.get().next_token_hash is None
+
+
+@two_writers
+@pytest.mark.django_db(transaction=True)
+def test_of_two_that_take_a_new_name_at_once_the_second_replaces_the_first(
+    admin: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = [join_token(admin, kind="node", name="n-1") for _ in range(2)]
+    meet = meeting()
+    monkeypatch.setattr(enrolment, "new_token", lambda prefix: (meet(), new_token(prefix))[1])
+    answers: list[int] = []
+
+    def take(token: str) -> Callable[[], None]:
+        return lambda: answers.append(enrol(token, kind="node", name="n-1").status_code)
+
+    at_once(*map(take, tokens))
+    assert answers == [201, 201]
+    assert Target.objects.count() == 1
+
+
+def test_a_version_that_no_database_can_hold_is_cleaned(admin: Rest) -> None:
+    assert enrol(join_token(admin), version="1\x00").status_code == 201
+    assert Target.objects.get().version == "1\ufffd"
+
+
+def test_a_node_stays_until_its_agent_is_revoked(admin: Rest) -> None:
+    enrol(join_token(admin, kind="node", name="n-7"), kind="node", name="n-7")
+    refused = admin.delete("/nodes/n-7")
+    assert (refused.status_code, refused.json()["code"]) == (409, "in_use")
+    assert "target node/n-7" in refused.json()["detail"]
+    admin.post(f"/targets/{Target.objects.get().pk}/revoke")
+    assert admin.delete("/nodes/n-7").status_code == 200
 
 
 def test_a_revoked_target_is_refused_until_it_enrols_again(admin: Rest) -> None:

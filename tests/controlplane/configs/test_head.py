@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -37,7 +39,7 @@ _node = st.booleans().map(lambda cordoned: {"cordoned": cordoned})
 
 @st.composite
 def configurations(draw: st.DrawFn) -> dict[str, Any]:
-    """A whole configuration without broken references; sections come and go as they do in a young one."""
+    """A whole configuration without broken references; a young one lacks some sections."""
     whole: dict[str, Any] = {
         "models": {name: draw(_model) for name in MODELS},
         "pools": {name: {"model": draw(st.sampled_from(MODELS))} for name in POOLS},
@@ -53,7 +55,16 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
     return {section: entries for section, entries in whole.items() if entries or draw(st.booleans())}
 
 
-histories = st.lists(configurations(), min_size=2, max_size=6)
+def growing(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As the publisher leaves it: a section that was there once stays, if only empty."""
+    there: set[str] = set()
+    for content in history:
+        content.update({section: {} for section in there - content.keys()})
+        there |= content.keys()
+    return history
+
+
+histories = st.lists(configurations(), min_size=2, max_size=6).map(growing)
 
 
 def unsealed(sealed: str) -> str:
@@ -152,3 +163,29 @@ def test_one_tenant_of_ten_thousand_is_a_patch_below_a_kilobyte() -> None:
     before, now = head.slice("gateway", "any").content, after.slice("gateway", "any").content
     assert diff_patch(before, now) == {"tenants": {"tenant-77": {"tpm_limit": 1}}}
     assert now["tenants"]["tenant-78"] is before["tenants"]["tenant-78"]
+
+
+def test_slices_are_cut_while_the_next_heads_are_derived() -> None:
+    """Heads that follow each other share slices; many threads ask old ones and the newest."""
+    nodes = [f"n-{i}" for i in range(3000)]
+    engine = {"url": "http://10.0.0.1:1", "kind": "vllm", "pool": "p", "served_model": "m", "node": "n-1"}
+    first = Head(1, {"pools": {"p": {"model": "m"}}, "engines": {"e": engine}}, AT, unsealed)
+    second = first.next(2, {"tenants": {"a": {"weight": 1}}}, AT)
+    done = threading.Event()
+
+    def ask() -> None:
+        for name in nodes:
+            first.slice("node", name)
+        done.set()
+
+    interval = sys.getswitchinterval()
+    asking = threading.Thread(target=ask)
+    sys.setswitchinterval(1e-6)
+    try:
+        asking.start()
+        while not done.is_set():
+            second.next(3, {"engines": {"e": {"cordoned": True}}}, AT)
+    finally:
+        sys.setswitchinterval(interval)
+        asking.join()
+    assert second.slice("node", nodes[0]) is first.slice("node", nodes[0])

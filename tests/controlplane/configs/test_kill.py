@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 import urllib.error
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,12 +21,14 @@ from wire.canonical import content_hash, merge_patch
 def test_a_kill_during_publishing_loses_no_committed_change_and_leaves_no_half_revision(tmp_path: Path) -> None:
     with live_site(tmp_path, HEADWORKS_PUBLISH_QUIET_MS="0") as live:
         committed: dict[str, int] = {}
+        # Grows over all rounds, so that a later limit is always a higher one.
+        limits = itertools.count(1)
         gateway = live.enrol("gateway", "gw")
 
         def write(worker: int) -> None:
             # Until the process is gone: an answer says that the change is committed.
-            for limit in range(10_000):
-                name = f"t-{worker}-{limit % 3}"
+            for number in itertools.count():
+                name, limit = f"t-{worker}-{number % 3}", next(limits)
                 try:
                     if name in committed:
                         live.rest.patch(f"/tenants/{name}", {"tpm_limit": limit})
@@ -34,11 +38,14 @@ def test_a_kill_during_publishing_loses_no_committed_change_and_leaves_no_half_r
                     return
                 committed[name] = limit
 
+        def grown(beyond: int) -> bool:
+            return max(committed.values(), default=0) > beyond
+
         for round_seconds in (0.3, 0.45, 0.7):
             writers = [threading.Thread(target=write, args=(worker,)) for worker in range(2)]
             for writer in writers:
                 writer.start()
-            wait_for(lambda: len(committed) >= 2, 20, "writes")
+            wait_for(partial(grown, max(committed.values(), default=0)), 20, "a write of this round")
             time.sleep(round_seconds)  # the moment of the kill, any will do
             live.kill()
             for writer in writers:
@@ -79,8 +86,6 @@ def test_a_stop_ends_the_streams_and_the_process_in_time(tmp_path: Path) -> None
         streams = [live.enrol("gateway", f"gw-{number}").stream() for number in range(3)]
         for stream in streams:
             stream.next()
-        began = time.monotonic()
-        live.stop()
-        assert time.monotonic() - began < 5
+        assert live.stop() == 0, "it had to be killed"
         for stream in streams:
             assert stream.next() is None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -7,10 +8,11 @@ import pytest
 
 from controlplane.configs.heads import Heads
 from controlplane.configs.models import Fragment
+from controlplane.core.changes import sections
 from tests.controlplane.configs.conftest import MODEL
 from tests.controlplane.conftest import Rest
 
-RESTORABLE = ("tenants", "priority_classes", "models", "pools", "routes", "overrides")
+RESTORABLE = ("tenants", "priority_classes", "models", "pools", "routes")
 
 
 def whole(rest: Rest) -> Any:
@@ -39,6 +41,23 @@ def test_a_rollback_is_a_new_revision_with_the_old_content(fleet: Rest, newest: 
     shown = fleet.get("/revisions/3").json()
     assert (shown["rollback_to"], shown["reasons"]) == (1, ["because of a test"])
     assert {"rollback", "tenant", "pool"} <= {entry["noun"] for entry in shown["audit"]}
+
+
+def test_each_entry_is_compiled_once(fleet: Rest, newest: Callable[[], Heads], monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it runs nobody else can write."""
+    newest()
+    fleet.patch("/tenants/acme", {"tpm_limit": 1})
+    newest()
+    compiled: list[str] = []
+    section = sections["tenants"]
+
+    def compile(key: str) -> Any:
+        compiled.append(key)
+        return section.compile(key)
+
+    monkeypatch.setitem(sections, "tenants", dataclasses.replace(section, compile=compile))
+    assert fleet.post("/revisions/1/rollback").status_code == 200
+    assert compiled == ["acme"]
 
 
 def test_it_neither_revives_a_blocked_key_nor_lifts_a_cordon(fleet: Rest, newest: Callable[[], Heads]) -> None:

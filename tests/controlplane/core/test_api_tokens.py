@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.core.models import ApiToken, AuditEntry
+from controlplane.core.models import ApiToken, AuditEntry, Role, User
 from controlplane.core.tokens import token_hash
-from tests.controlplane.conftest import Rest
+from tests.controlplane.conftest import REASON, Rest
 
 
 def test_a_token_is_shown_once_and_works(viewer):
@@ -28,8 +28,39 @@ def test_a_dry_run_makes_no_token(viewer):
 
 
 def test_a_token_expires(viewer):
+    ApiToken.objects.update(expires_at=timezone.now() + timedelta(days=9))
     item = viewer.post("/api-tokens", {"name": "grafana", "days": 2}).json()["item"]
     assert timedelta(days=1) < datetime.fromisoformat(item["expires_at"]) - timezone.now() <= timedelta(days=2)
+
+
+def test_a_token_that_a_token_makes_ends_with_it_at_the_latest(viewer):
+    viewer.post("/api-tokens", {"name": "grafana", "days": 365})
+    assert len(set(ApiToken.objects.values_list("expires_at", flat=True))) == 1
+
+
+def test_a_token_that_is_made_in_a_browser_lives_as_long_as_was_asked(client, db):
+    client.force_login(User.objects.create(username="ada", role=Role.VIEWER))
+    path = f"/api/v1/api-tokens?{REASON}"
+    item = client.post(path, {"name": "grafana", "days": 365}, content_type="application/json").json()["item"]
+    assert datetime.fromisoformat(item["expires_at"]) - timezone.now() > timedelta(days=364)
+
+
+def test_a_token_revokes_none_of_a_higher_role_even_of_the_same_person(admin):
+    lesser = Rest(admin.post("/api-tokens", {"name": "lesser", "role": "viewer"}).json()["secret"])
+    above = ApiToken.objects.get(name="test")
+    refused = lesser.delete(f"/api-tokens/{above.pk}")
+    assert (refused.status_code, refused.json()["code"]) == (403, "role")
+    above.refresh_from_db()
+    assert above.revoked_at is None
+    equal = ApiToken.objects.get(name="lesser")
+    assert lesser.delete(f"/api-tokens/{equal.pk}").status_code == 200
+
+
+def test_a_person_in_a_browser_revokes_any_token_of_their_own(client, admin):
+    token = ApiToken.objects.get()
+    User.objects.update(role=Role.VIEWER)
+    client.force_login(token.user)
+    assert client.delete(f"/api/v1/api-tokens/{token.pk}?{REASON}").status_code == 200
 
 
 @pytest.mark.parametrize(

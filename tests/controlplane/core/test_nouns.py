@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from controlplane.breakers.services import OVERRIDES
 from controlplane.core import users
-from controlplane.core.changes import SYSTEM, UnitOfWork, sections, unit_of_work
+from controlplane.core.changes import SYSTEM, sections, unit_of_work
 from controlplane.core.errors import Conflict
 from controlplane.core.models import Role, User
 from controlplane.core.nouns import Noun
 from controlplane.fleet.services import ENGINES, MODELS, NODES, POOLS
 from controlplane.routing.services import ROUTES
 from controlplane.tenants.services import PRIORITY_CLASSES, TENANTS
+from tests.controlplane.core.racing import meeting, race, two_writers
 
 NEEDED: dict[Noun[Any], dict[str, Any]] = {
     MODELS: {},
@@ -66,34 +64,8 @@ def test_each_noun_has_a_section_that_lists_and_compiles_its_rows():
 
 def test_sections_are_restored_after_those_that_they_name():
     order = {noun: sections[noun.section].order for noun in NEEDED}
-    assert order[MODELS] < order[POOLS] < order[ROUTES] < order[OVERRIDES]
+    assert order[MODELS] < order[POOLS] < order[ROUTES]
     assert order[PRIORITY_CLASSES] < order[TENANTS] < order[ROUTES]
-
-
-def race(*writes: Callable[[UnitOfWork], object]) -> list[type[BaseException] | None]:
-    """Run the writes at once, each in a unit of work on a connection of its own; what each ended with."""
-    barrier = threading.Barrier(len(writes))
-    ends: list[type[BaseException] | None] = [None] * len(writes)
-
-    def run(index: int) -> None:
-        try:
-            with unit_of_work(SYSTEM, "a race") as unit:
-                barrier.wait(10)
-                writes[index](unit)
-        except BaseException as error:
-            ends[index] = type(error)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(writes))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return ends
-
-
-two_writers = pytest.mark.skipif("connection.vendor == 'sqlite'", reason="SQLite has one writer at a time")
 
 
 @two_writers
@@ -127,3 +99,17 @@ def test_a_pool_is_not_left_without_its_model_by_two_writers():
     )
     assert ends.count(None) == 1
     assert (MODELS.find("m") is None) == (POOLS.find("p") is None)
+
+
+@two_writers
+@pytest.mark.django_db(transaction=True)
+def test_writes_that_lock_rows_in_opposite_orders_do_not_wait_for_each_other_forever():
+    with unit_of_work(SYSTEM, "a pool") as unit:
+        MODELS.create(unit, "m", {"max_context_tokens": 8192})
+        POOLS.create(unit, "p", {"model": "m"})
+    meet = meeting()
+    ends = race(
+        lambda unit: (MODELS.lock("m"), meet(), POOLS.lock("p")),
+        lambda unit: (POOLS.lock("p"), meet(), MODELS.lock("m")),
+    )
+    assert ends == [None, None]

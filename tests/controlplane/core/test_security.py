@@ -3,7 +3,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from controlplane.core.models import ApiToken, Role, User
@@ -52,3 +54,9 @@ def test_a_bad_token_does_not_fall_back_to_the_log_in(browser):
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic YTpi", "Bearer a b"])
 def test_a_header_that_is_no_bearer_token_is_refused(db, header):
     assert Rest(None).get("/me", authorization=header).status_code == 401
+
+
+def test_an_unknown_target_token_writes_nothing(db):
+    with CaptureQueriesContext(connection) as queries:
+        assert Rest("hwg-" + "0" * 43).post("/config/ack").status_code == 401
+    assert [query["sql"] for query in queries if query["sql"].startswith(("UPDATE", "INSERT", "DELETE"))] == []

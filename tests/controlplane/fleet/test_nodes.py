@@ -60,3 +60,9 @@ def test_ensuring_a_node_makes_it_once(db):
 def test_a_rollback_has_no_way_to_lift_a_cordon():
     assert sections["nodes"].restore is None
     assert sections["engines"].restore is None
+
+
+def test_a_node_is_not_named_as_the_call_that_agents_report_to(admin):
+    refused = admin.post("/nodes", {"name": "report"})
+    assert problem_paths(refused) == {"/name"}
+    assert not Node.objects.exists()

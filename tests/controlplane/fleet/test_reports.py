@@ -3,13 +3,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from msgspec import UNSET, UnsetType
 
+from controlplane.core.changes import SYSTEM, unit_of_work
 from controlplane.core.errors import NotFound, Refused
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.models import Engine, Gpu, Node
-from controlplane.fleet.services import take_report
+from controlplane.fleet.services import ENGINES, MODELS, NODES, POOLS, take_report
 from tests.controlplane.core.configuration import compiled
-from tests.controlplane.fleet.conftest import ENGINE
+from tests.controlplane.core.racing import at_once, meeting, two_writers
+from tests.controlplane.fleet.conftest import ENGINE, MODEL
 from wire.messages import EngineReport, GpuReport, NodeReport
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -51,7 +54,7 @@ def test_a_measured_capacity_becomes_configuration_once(fleet):
     take_report("n1", report, NOW)
     assert compiled("engines", "e1")["kv_capacity_tokens"] == 200_000
     entry = AuditEntry.objects.latest("pk")
-    assert (entry.actor_kind, entry.actor, entry.noun, entry.key) == ("target", "n1", "engine", "e1")
+    assert (entry.actor_kind, entry.actor, entry.noun, entry.key) == ("target", "node/n1", "engine", "e1")
     assert entry.before is not None
     assert entry.after == {**entry.before, "kv_capacity_tokens": 200_000}
     take_report("n1", report, LATER)
@@ -82,6 +85,14 @@ def test_what_is_reported_twice_is_refused_and_nothing_is_stored(fleet):
     assert not Gpu.objects.exists()
 
 
+def test_gpus_that_the_database_cannot_tell_apart_are_refused_as_the_same(fleet):
+    report = NodeReport(version="1", gpus=[gpu("u\x00"), gpu("u\ufffd", 1)])
+    with pytest.raises(Refused) as refused:
+        take_report("n1", report, NOW)
+    assert [(p.path, p.rule) for p in refused.value.problems] == [("/gpus", "unique")]
+    assert not Gpu.objects.exists()
+
+
 @pytest.mark.django_db
 def test_a_report_of_an_unknown_node_is_not_taken():
     with pytest.raises(NotFound):
@@ -99,3 +110,30 @@ def test_a_report_takes_few_queries_however_large(fleet, django_assert_max_num_q
     # Savepoint and release around the bulk update included.
     with django_assert_max_num_queries(12):
         take_report("n1", report, LATER)
+
+
+@two_writers
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("capacity", [UNSET, 200_000])
+def test_a_report_and_a_change_of_its_engine_do_not_wait_for_each_other_forever(
+    monkeypatch: pytest.MonkeyPatch, capacity: int | UnsetType
+) -> None:
+    fields = {name: value for name, value in ENGINE.items() if name != "name"}
+    with unit_of_work(SYSTEM, "a fleet") as unit:
+        MODELS.create(unit, MODEL, {"max_context_tokens": 8192})
+        POOLS.create(unit, "short", {"model": MODEL})
+        NODES.create(unit, "n1", {})
+        ENGINES.create(unit, "e1", fields)
+    meet, lock, assign = meeting(), NODES.lock, ENGINES.assign
+    # The report holds its node, and the change its engine, when they meet.
+    monkeypatch.setattr(NODES, "lock", lambda name: (lock(name), meet())[0])
+    monkeypatch.setattr(ENGINES, "assign", lambda row, values: (meet(), assign(row, values))[1])
+    report = NodeReport(version="1", engines=[EngineReport(name="e1", state="up", kv_capacity_tokens=capacity)])
+
+    def change() -> None:
+        with unit_of_work(SYSTEM, "another address") as unit:
+            ENGINES.update(unit, "e1", {"url": "http://10.0.0.2:8000"})
+
+    assert at_once(lambda: take_report("n1", report, NOW), change) == [None, None]
+    engine = Engine.objects.get()
+    assert (engine.url, engine.state) == ("http://10.0.0.2:8000", "up")

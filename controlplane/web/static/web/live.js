@@ -1,5 +1,5 @@
 // One stream from the server while the tab is seen. Each message becomes the event "convergence" on <body>, and a
-// newer revision "published" before it: panels name them in hx-trigger. The header's pill is filled from the data.
+// newer revision "published" before it: panels name them in hx-trigger. The header's pill follows the data.
 (() => {
   "use strict";
   const pill = document.querySelector("[data-live]");
@@ -21,8 +21,7 @@
     clearTimeout(silence);
     silence = 0;
     const now = JSON.parse(message.data);
-    const trouble = now.states.refused || now.states.lost;
-    show(trouble ? "trouble" : now.applied === now.targets ? "whole" : "partial", `${now.applied}/${now.targets}`);
+    show(now.look, pill.dataset.told.replace("{applied}", now.applied).replace("{targets}", now.targets));
     if (now.revision !== revision) document.body.dispatchEvent(new CustomEvent("published"));
     revision = now.revision;
     document.body.dispatchEvent(new CustomEvent("convergence"));

@@ -13,3 +13,16 @@
     }
   });
 })();
+
+// The shell line beside a form says the reason that is typed there.
+(() => {
+  "use strict";
+  document.addEventListener("input", (event) => {
+    if (event.target.name !== "reason") return;
+    // The line stands between single quotes, which encodeURIComponent leaves as they are.
+    const reason = encodeURIComponent(event.target.value.trim() || "WHY").replaceAll("'", "%27");
+    for (const line of document.querySelectorAll(".curl pre")) {
+      line.textContent = line.textContent.replace(/reason=[^&']*/, () => `reason=${reason}`);
+    }
+  });
+})();

@@ -1,4 +1,4 @@
-"""Panels are rendered once for all who ask, and anew after each change."""
+"""What is kept for all who ask is made once, and anew after each change."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from controlplane.web import panels
-from controlplane.web.panels import Panels
+from controlplane.web import kept as module
+from controlplane.web.kept import Kept
 
 
 class Hub:
@@ -18,7 +18,7 @@ class Hub:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     made = Hub()
-    monkeypatch.setattr(panels, "hub", made)
+    monkeypatch.setattr(module, "hub", made)
     return made
 
 
@@ -27,8 +27,8 @@ def _counter() -> Callable[[], str]:
     return lambda: f"rendering {next(rendered)}"
 
 
-def test_it_renders_once_a_change_for_each_variant(hub: Hub) -> None:
-    kept, first, second = Panels(), _counter(), _counter()
+def test_it_is_made_once_a_change_for_each_key(hub: Hub) -> None:
+    kept, first, second = Kept[str](), _counter(), _counter()
     assert [kept.get(("targets", "en"), first) for _ in range(3)] == ["rendering 0"] * 3
     assert kept.get(("targets", "tr"), second) == "rendering 0"
     hub.changes = 1
@@ -38,14 +38,14 @@ def test_it_renders_once_a_change_for_each_variant(hub: Hub) -> None:
 def test_it_keeps_nothing_for_long_since_time_alone_makes_a_target_lost(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, render = Panels(), _counter()
+    kept, render = Kept[str](), _counter()
     kept.get("targets", render)
-    monkeypatch.setattr(panels, "KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(module, "KEPT_SECONDS", -1.0)
     assert kept.get("targets", render) == "rendering 1"
 
 
 def test_it_keeps_nothing_where_no_hub_tells_of_changes(hub: Hub) -> None:
     hub.running = False
-    kept, render = Panels(), _counter()
+    kept, render = Kept[str](), _counter()
     kept.get("targets", render)
     assert kept.get("targets", render) == "rendering 1"

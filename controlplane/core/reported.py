@@ -1,0 +1,12 @@
+"""Texts that targets report: kept for people to read, so made such that any database can hold them."""
+
+from __future__ import annotations
+
+REPORTED_CHARACTERS = 500
+
+
+def reported_text(text: str) -> str:
+    """`text` without U+0000, which PostgreSQL cannot hold, and of 500 characters at most, the last then an ellipsis."""
+    if len(text) > REPORTED_CHARACTERS:
+        text = text[: REPORTED_CHARACTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")

@@ -1,0 +1,30 @@
+"""Why a form is refused, as a sentence in the reader's language. The services speak English, to scripts too."""
+
+from __future__ import annotations
+
+import re
+
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+
+from controlplane.core import fields
+from wire.problems import Problem
+
+_BOUND = re.compile(r"Expected `int` (>=|<=) (-?\d+)")
+_MISSING = re.compile(r"(?:model|priority class) '(.*)' does not exist")
+
+
+def sentence(problem: Problem) -> str:
+    """A rule without a sentence of its own keeps the service's words and its name."""
+    if problem.rule == "range" and (bound := _BOUND.match(problem.message)):
+        text = _("Give a whole number, %(bound)s or more.") if bound[1] == ">=" else _("Give %(bound)s or less.")
+        return text % {"bound": number_format(int(bound[2]), use_l10n=True, force_grouping=True)}
+    if problem.rule == "pattern" and problem.message == fields.LIKE_NAME.says:
+        return _("Give 1 to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit.")
+    if problem.rule == "unique":
+        return _("This name is taken. Choose another.")
+    if problem.rule == "reference" and (missing := _MISSING.fullmatch(problem.message)):
+        return _("“%(name)s” does not exist any more. Choose another.") % {"name": missing[1]}
+    if problem.rule == "one_of" and problem.path == "/default_priority_class":
+        return _("The default must be one of the priority classes that are ticked.")
+    return f"{problem.message} ({problem.rule})"
