@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from controlplane import settings_rows as rows
 from controlplane.core.kept import CannotStart
 from controlplane.demo import FIRST_PORT_MAX
-from wire.settings import BadSetting, whole_number
+from wire.settings import BadSetting, check_all, whole_number
 
 if TYPE_CHECKING:
     from controlplane.core.changes import UnitOfWork
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     os.umask(0o077)
     arguments = _parser().parse_args(argv)
     try:
-        rows.check()
+        check_all(rows.SETTINGS)
         return int(arguments.run(arguments) or 0)
     except (BadSetting, CannotStart) as error:
         print(f"headworks: {error}", file=sys.stderr)

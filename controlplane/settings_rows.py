@@ -341,12 +341,6 @@ METRICS_QUERIES_AT_ONCE = Setting(
 SETTINGS: tuple[Setting[object], ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Setting))
 
 
-def check() -> None:
-    """Read every row, so that a bad one stops a process at its start and not at the first use. Raises BadSetting."""
-    for setting in SETTINGS:
-        setting.read()
-
-
 def sqlite_file() -> Path | None:
     """Where the embedded profile's database lies; None with PostgreSQL."""
     url = DATABASE_URL.read()

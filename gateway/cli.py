@@ -28,7 +28,7 @@ from gateway import settings
 from gateway.app import App
 from gateway.state import Gateway, StreamState
 from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
-from wire.settings import BadSetting, Setting
+from wire.settings import BadSetting, Setting, check_all
 from wire.target import TargetClient, TargetRefused
 
 log = logging.getLogger("headworks.gateway")
@@ -58,17 +58,19 @@ class Options:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 after a drain, 1 where the gateway cannot start or go on; the reason is on stderr."""
+    """Exit status: 0 after a drain, 1 where the gateway cannot start or go on, 2 for a bad setting; stderr says why."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     _allow_many_sockets()
     _calm_collector()
     # A batch here is one request's few texts: handing them to a thread pool costs more than it saves.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
-        return uvloop.run(serve(_options(argv)))
+        options = _options(argv)
+        check_all(settings.SETTINGS)
+        return uvloop.run(serve(options))
     except (BadSetting, CannotStart, CannotEnrol, TargetRefused) as error:
         print(f"headworks-gateway: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, BadSetting) else 1
 
 
 def _allow_many_sockets() -> None:

@@ -15,7 +15,7 @@ from gpu_agent.agent import Agent, Options
 from gpu_agent.nvml.collector import CollectorOptions
 from gpu_agent.nvml.xids import BadXidRules
 from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
-from wire.settings import BadSetting
+from wire.settings import BadSetting, check_all
 from wire.target import TargetRefused
 
 log = logging.getLogger("headworks.agent")
@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 ended by SIGTERM or SIGINT, 1 enrolment refused, 2 bad options or settings."""
     try:
         arguments = _parser().parse_args(argv)
+        check_all(settings.SETTINGS)
         logging.basicConfig(
             level=settings.LOG_LEVEL.read().upper(),
             format="%(asctime)s %(levelname)s %(name)s %(message)s",

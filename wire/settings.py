@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 _URL_CREDENTIALS = re.compile(r"//[^/\s]*@")
@@ -43,6 +43,12 @@ class Setting(Generic[T]):
     def read_option(self, given: str | None) -> T:
         """The value of a command line option that stands for this row, held to the same rules; None: as `read`."""
         return self.read() if given is None else self.read({self.name: given})
+
+
+def check_all(settings: Iterable[Setting[Any]]) -> None:
+    """Read every row, so that a bad one stops a process at its start and not at the first use. Raises BadSetting."""
+    for setting in settings:
+        setting.read()
 
 
 def whole_number(minimum: int = 0, maximum: int = 2**53 - 1) -> Callable[[str], int]:

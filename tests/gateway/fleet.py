@@ -245,6 +245,14 @@ class RunningGateway:
             assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}; last answer: {answer!r}"
             await asyncio.sleep(0.01)
 
+    async def until_left(self, engine: ScriptedEngine) -> None:
+        """Until the engine has noticed that nothing is asked of it any more."""
+
+        async def open_requests() -> int:
+            return engine.open_requests
+
+        await self.until(open_requests, 0, f"{engine.url} to be left")
+
     async def publish(self, content: dict[str, Any] | None = None, live_gateways: int | None = None) -> None:
         """Send a slice and wait until the gateway has answered it."""
         revision = self.control.publish(content, live_gateways=live_gateways)

@@ -19,10 +19,7 @@ async def limited(gateway: RunningGateway) -> None:
 
 
 async def freed(gateway: RunningGateway, engine: ScriptedEngine, used: int) -> None:
-    async def open_requests() -> int:
-        return engine.open_requests
-
-    await gateway.until(open_requests, 0, "the engine to be left")
+    await gateway.until_left(engine)
 
     async def reserved() -> float:
         return await gateway.metric("headworks_gateway_kv_reserved_tokens", engine="e0")
@@ -96,7 +93,7 @@ async def test_leaving_unseen_behind_bytes_after_the_body_ends_at_the_deadline(
     await gateway.until(ended, 1, "the request to end at its deadline")
     assert await gateway.metric("headworks_gateway_kv_reserved_tokens", engine="e0") == 0
     assert await gateway.remaining_tokens() >= 600 - 7, "prefilled, and not a token generated"
-    assert engine.open_requests == 0
+    await gateway.until_left(engine)
     engine.behave = engine.answer
     assert (await gateway.call(chat()))[0] == 200, "the one parallel place is free again"
 

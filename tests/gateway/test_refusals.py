@@ -234,10 +234,7 @@ async def test_a_deadline_of_the_client_ends_the_request_at_the_engine_too(
     engine.behave = engine.silence
     assert await gateway.refusal(chat(), headers={"X-Request-Timeout-Ms": "150"}) == (504, "deadline_exceeded")
 
-    async def open_requests() -> int:
-        return engine.open_requests
-
-    await gateway.until(open_requests, 0, "the engine to be left")
+    await gateway.until_left(engine)
 
 
 async def test_without_a_configuration_it_is_alive_and_not_ready(engine: ScriptedEngine, tmp_path: Path):

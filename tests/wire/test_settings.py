@@ -8,6 +8,7 @@ from wire.settings import (
     BadSetting,
     Setting,
     base_url,
+    check_all,
     comma_separated,
     number,
     one_of,
@@ -76,3 +77,14 @@ def test_an_address_that_is_none_is_refused_without_showing_its_credentials(url)
         row.read_option(url)
     assert "secret" not in str(refused.value)
     assert row.read_option("https://x:1/y") == "https://x:1/y"
+
+
+def test_a_row_that_is_read_late_is_found_bad_at_the_start(monkeypatch: pytest.MonkeyPatch):
+    rows = (
+        Setting("HEADWORKS_A", 1, "used at once", whole_number()),
+        Setting("HEADWORKS_B", 1, "late", whole_number()),
+    )
+    check_all(rows)
+    monkeypatch.setenv("HEADWORKS_B", "soon")
+    with pytest.raises(BadSetting, match="HEADWORKS_B: 'soon'"):
+        check_all(rows)
