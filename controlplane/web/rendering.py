@@ -8,8 +8,10 @@ from django.http import HttpRequest
 
 from controlplane.configs.history import Damaged
 from controlplane.core.models import Role, User
-from controlplane.fleet.models import Gpu, Node
+from controlplane.fleet.models import Engine, Gpu, Node
 from controlplane.web.convergence import summary
+
+SIMULATED_VERSION = "+simulated"
 
 
 def frame_of(request: HttpRequest) -> dict[str, Any]:
@@ -22,9 +24,17 @@ def frame_of(request: HttpRequest) -> dict[str, Any]:
         "may_operate": role is not None and role.covers(Role.OPERATOR),
         "may_admin": role is not None and role.covers(Role.ADMIN),
         "fleet": role and _fleet(),
-        "simulated": role is not None
-        and (Node.objects.filter(simulated=True).exists() or Gpu.objects.filter(simulated=True).exists()),
+        "simulated": role is not None and _simulated(),
     }
+
+
+def _simulated() -> bool:
+    """A simulated engine says so in the version that its node's agent reads."""
+    return (
+        Node.objects.filter(simulated=True).exists()
+        or Gpu.objects.filter(simulated=True).exists()
+        or Engine.objects.filter(version__endswith=SIMULATED_VERSION).exists()
+    )
 
 
 def _fleet() -> dict[str, Any]:

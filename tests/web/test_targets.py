@@ -10,7 +10,7 @@ from controlplane.configs import publisher
 from controlplane.configs.models import Revision
 from controlplane.core.models import JoinToken, Target
 from controlplane.core.tokens import token_hash
-from controlplane.fleet.models import Node
+from controlplane.fleet.models import Engine, Model, Node, Pool
 from tests.web.conftest import acknowledge, new_target
 from wire.problems import Problem
 
@@ -92,6 +92,16 @@ def test_a_simulated_fleet_is_named_so_on_every_page(viewer: Client, outsider: C
         assert "Simulated." in viewer.get(path).content.decode()
     # A stranger learns nothing of the fleet.
     assert "Simulated." not in outsider.get("/log-in/").content.decode()
+
+
+def test_an_engine_that_calls_itself_simulated_is_enough(viewer: Client) -> None:
+    model = Model.objects.create(name="m", max_context_tokens=1000)
+    pool = Pool.objects.create(name="p", model=model)
+    engine = Engine.objects.create(name="e", pool=pool, url="http://127.0.0.1:8000", served_model="m", version="0.32.0")
+    assert "Simulated." not in viewer.get("/targets/").content.decode()
+    engine.version = "0.32.0+simulated"
+    engine.save()
+    assert "Simulated." in viewer.get("/targets/").content.decode()
 
 
 def test_the_header_says_how_many_targets_run_the_newest_before_any_script_runs(acme: str, viewer: Client) -> None:
