@@ -51,7 +51,8 @@ class Stream:
 
 @dataclass
 class FakeControl:
-    """`refuse[path]` holds answers (status, code) to give before the right one. Bodies of posts queue by path."""
+    """`refuse[path]` holds answers (status, code) to give before the right one; a token in `revoked` is refused for
+    good. Bodies of posts queue by path."""
 
     url: str = ""
     streams: asyncio.Queue[Stream] = field(default_factory=asyncio.Queue)
@@ -59,6 +60,7 @@ class FakeControl:
     refuse: defaultdict[str, deque[tuple[int, str]]] = field(default_factory=lambda: defaultdict(deque))
     answers: dict[str, bytes] = field(default_factory=dict)
     tokens: list[str] = field(default_factory=list)
+    revoked: set[str] = field(default_factory=set)
 
     async def stream(self) -> Stream:
         """The next config stream that a target opens."""
@@ -75,8 +77,9 @@ class FakeControl:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.tokens.append(request.headers.get("Authorization", "").removeprefix("Bearer "))
-        if self.refuse[request.path]:
-            status, code = self.refuse[request.path].popleft()
+        refusals = self.refuse[request.path]
+        if refusals or self.tokens[-1] in self.revoked:
+            status, code = refusals.popleft() if refusals else (403, "revoked")
             problem = {"type": "about:blank", "status": status, "code": code, "detail": f"{code}, said the test"}
             # A target that followed redirects would get a good answer from there.
             headers = {"Location": "/elsewhere"} if 300 <= status < 400 else {}

@@ -176,7 +176,7 @@ async def test_a_real_process_enrols_again_without_a_restart(control, tmp_path, 
         first = await control.ack()
         assert first["revision"] == 7, first
         control.answers[ENROL] = enrol_answer(SECOND_TOKEN)
-        control.refuse[STREAM].extend([(403, "revoked")] * 2)
+        control.revoked.add(TOKEN)
         stream.end()
         told = f"put a new join token into {token_file}"
         await asyncio.to_thread(process.wait_until, lambda: told in process.log.read_text(), "the advice")
