@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import secrets
 import signal
 import socket
 import subprocess
@@ -46,12 +48,18 @@ def service_binary(name: str) -> Path:
     pytest.skip(reason)
 
 
+# Below the ports that Linux gives to outgoing connections, one of which could take a port between probe and use.
+QUIET_PORTS = range(20_000, 32_000)
+
+
 def free_port() -> int:
     """A TCP port of 127.0.0.1 that nothing listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    while True:
+        # Not `random`, which is seeded alike for every test.
+        port = secrets.choice(QUIET_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def wait_for(condition: Callable[[], T], timeout_s: float, what: str, poll_s: float = 0.05) -> T:

@@ -30,9 +30,9 @@ def first_of_free_ports() -> int:
 
 @pytest.mark.parametrize("which", ["web", "gateway", "engine"])
 def test_a_demo_whose_port_is_taken_starts_nothing_and_leaves_the_other_ones_data(tmp_path: Path, which: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        first = port - {"web": 0, "gateway": 1, "engine": 12}[which]
+    first = first_of_free_ports()
+    port = first + {"web": 0, "gateway": 1, "engine": 12}[which]
+    with socket.create_server(("127.0.0.1", port)):
         others = tmp_path / f".headworks/demo-{first}/control-plane/headworks.sqlite3"
         others.parent.mkdir(parents=True)
         others.write_text("of a demo that runs")
