@@ -43,6 +43,7 @@ INSTALLED_APPS = [
     "controlplane.routing",
     "controlplane.breakers",
     "controlplane.configs",
+    "controlplane.alerts",
     "controlplane.api",
     "controlplane.web",
 ]

@@ -82,7 +82,10 @@ class Ack(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class GpuReport(Struct, frozen=True, omit_defaults=True):
-    """One GPU of a node's inventory; a field that the driver does not support is absent."""
+    """One GPU of a node's inventory; a field that the driver does not support is absent.
+
+    `state`: `unresponsive` owes an answer, `lost` is off the bus, `error` answers with errors alone.
+    """
 
     uuid: ShortText
     index: Annotated[int, Meta(ge=0, le=1023)]
@@ -90,6 +93,7 @@ class GpuReport(Struct, frozen=True, omit_defaults=True):
     memory_bytes: Whole | UnsetType = UNSET
     pci_bus_id: ShortText | UnsetType = UNSET
     simulated: bool = False
+    state: Literal["ok", "unresponsive", "lost", "error"] = "ok"
 
 
 class EngineReport(Struct, frozen=True, omit_defaults=True):
@@ -103,13 +107,17 @@ class EngineReport(Struct, frozen=True, omit_defaults=True):
 
 
 class NodeReport(Struct, frozen=True, omit_defaults=True):
-    """`POST nodes/report`, every 15 s and on change. `simulated` labels a node whose hardware is not real."""
+    """`POST nodes/report`, every 15 s and on change. `simulated` labels a node whose hardware is not real.
+
+    `gpu_problems` says in words what does not work in reading the GPUs, NVML as a whole included.
+    """
 
     version: ShortText
     gpus: Annotated[list[GpuReport], Meta(max_length=64)] = []
     engines: Annotated[list[EngineReport], Meta(max_length=MAX_ENGINES)] = []
     driver_version: ShortText | UnsetType = UNSET
     gpu_source: Literal["nvml", "simulated", "none"] = "none"
+    gpu_problems: Annotated[list[LongText], Meta(max_length=64)] = []
     simulated: bool = False
     cordon_applied: bool = False
 

@@ -18,6 +18,7 @@ class Node(models.Model):
     agent_version = models.CharField(max_length=200, blank=True)
     driver_version = models.CharField(max_length=200, blank=True)
     gpu_source = models.CharField(max_length=16, default="none")
+    gpu_problems = models.JSONField(default=list)
     simulated = models.BooleanField(default=False)
     cordon_applied = models.BooleanField(default=False)
     reported_at = models.DateTimeField(null=True)
@@ -34,6 +35,7 @@ class Gpu(models.Model):
     memory_bytes = models.PositiveBigIntegerField(null=True)
     pci_bus_id = models.CharField(max_length=200, blank=True)
     simulated = models.BooleanField(default=False)
+    state = models.CharField(max_length=16, default="ok")
     reported_at = models.DateTimeField()
 
     class Meta:

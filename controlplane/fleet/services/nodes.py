@@ -31,6 +31,7 @@ class NodeNoun(Noun[rows.Node]):
             "agent_version": row.agent_version or None,
             "driver_version": row.driver_version or None,
             "gpu_source": row.gpu_source,
+            "gpu_problems": row.gpu_problems,
             "simulated": row.simulated,
             "reported_at": f.iso(row.reported_at),
         }
@@ -81,6 +82,7 @@ def describe_gpu(row: rows.Gpu) -> Document:
         "memory_bytes": row.memory_bytes,
         "pci_bus_id": row.pci_bus_id or None,
         "simulated": row.simulated,
+        "state": row.state,
         "reported_at": f.iso(row.reported_at),
     }
 

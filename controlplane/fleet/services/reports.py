@@ -17,7 +17,7 @@ from controlplane.fleet.services.nodes import NODES
 from wire.messages import EngineReport, GpuReport, NodeReport
 from wire.problems import Problem
 
-_GPU_FACTS = ("index", "model", "memory_bytes", "pci_bus_id", "simulated", "reported_at")
+_GPU_FACTS = ("index", "model", "memory_bytes", "pci_bus_id", "simulated", "state", "reported_at")
 _ENGINE_FACTS = ("state", "version", "error", "reported_at")
 
 
@@ -83,6 +83,7 @@ def _take_node(node: rows.Node, report: NodeReport, now: datetime) -> None:
     node.agent_version = _text(report.version)
     node.driver_version = _text(report.driver_version)
     node.gpu_source = report.gpu_source
+    node.gpu_problems = [_text(problem) for problem in report.gpu_problems]
     node.simulated = report.simulated
     node.cordon_applied = report.cordon_applied
     node.reported_at = now
@@ -102,6 +103,7 @@ def _take_gpus(node: rows.Node, reports: list[GpuReport], now: datetime) -> None
                 memory_bytes=None if gpu.memory_bytes is UNSET else gpu.memory_bytes,
                 pci_bus_id=_text(gpu.pci_bus_id),
                 simulated=gpu.simulated,
+                state=gpu.state,
                 reported_at=now,
             )
             for gpu in reports
