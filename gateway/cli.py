@@ -26,9 +26,12 @@ from granian.server.embed import Server
 
 from gateway import settings
 from gateway.app import App
+from gateway.push import SeriesPush
 from gateway.state import Gateway, StreamState
 from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
+from wire.push import MetricPush
 from wire.settings import BadSetting, Setting, check_all
+from wire.spool import Spool
 from wire.target import TargetClient, TargetRefused
 
 log = logging.getLogger("headworks.gateway")
@@ -126,6 +129,8 @@ async def serve(options: Options) -> int:
     server = _server(gateway, listener, options)
     serving = asyncio.create_task(server.serve(), name="server")
     follower = asyncio.create_task(client.run(), name="configuration")
+    series = _series_push(gateway, client, options.enrolment)
+    pushing = asyncio.create_task(series.run(), name="metrics")
     stop = asyncio.create_task(_until_asked_to_stop(), name="signal")
     try:
         log.info("gateway %s serves on %s:%d", options.enrolment.name, options.host, options.port)
@@ -136,12 +141,22 @@ async def serve(options: Options) -> int:
             # Without it new limits, blocked keys and cordons would never arrive again.
             log.error("the configuration is no longer followed", exc_info=follower.exception())
         await _drain(gateway, server, serving)
+        pushing.cancel()
+        await asyncio.wait((pushing,))
+        await series.end()
         return 1 if follower.done() else 0
     finally:
-        for task in (follower, stop, serving):
+        tasks = (pushing, follower, stop, serving)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(follower, stop, serving, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await gateway.close()
+
+
+def _series_push(gateway: Gateway, client: TargetClient, enrolment: Enrolment) -> SeriesPush:
+    spool = Spool(enrolment.state_dir / "metrics.spool", limit_bytes=settings.SPOOL_BYTES.read())
+    push = MetricPush(client, spool)
+    return SeriesPush(enrolment.name, gateway, push, settings.PUSH_INTERVAL_SECONDS.read())
 
 
 class _Server(Server):

@@ -6,8 +6,9 @@ Labels hold configured names only: what a client sends and nobody configured is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -93,6 +94,10 @@ class Metrics:
 
     def left_max_tokens_open(self, pool: str, tenant: str) -> None:
         self._without_max_tokens.labels(pool, tenant).inc()
+
+    def families(self, now: Moment) -> Iterator[Metric]:
+        """All that is measured, counted and seen. It takes milliseconds: call it in a thread."""
+        return chain(self.registry.collect(), MomentCollector(now).collect())
 
     async def page(self, now: Moment) -> bytes:
         """The text page. It is written in a thread: thousands of series take longer than a stream may wait."""

@@ -117,6 +117,20 @@ METRICS_TOKEN = Setting(
     "engines; set it where clients can reach it.",
     str,
     secret=True,
+    in_file=True,
+)
+PUSH_INTERVAL_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_PUSH_INTERVAL_SECONDS",
+    5.0,
+    "How often the gateway pushes what it measures to the control plane; rules look every 15 s.",
+    number(0.1, 60),
+)
+SPOOL_BYTES = Setting(
+    "HEADWORKS_GATEWAY_SPOOL_BYTES",
+    64 * 1024 * 1024,
+    "Disk for samples that wait for the control plane; over it the oldest go. 2,000 series every 5 s for an hour are "
+    "some 40 MB.",
+    whole_number(2**20, 2**40),
 )
 RETRY_BUDGET_PERMILLE = Setting(
     "HEADWORKS_GATEWAY_RETRY_BUDGET_PERMILLE",
@@ -183,6 +197,8 @@ SETTINGS = (
     LAST_SEND_SECONDS,
     STALLED_CLIENT_SECONDS,
     METRICS_TOKEN,
+    PUSH_INTERVAL_SECONDS,
+    SPOOL_BYTES,
     RETRY_BUDGET_PERMILLE,
     RETRY_BURST,
     CAPACITY_RETRY_SECONDS,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 import aiohttp
 import msgspec
 
@@ -11,8 +14,11 @@ from wire.messages import UNREADABLE
 ANSWER_LIMIT_BYTES = 64 * 2**20  # the largest artifact
 CALL_TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=5, sock_read=10)
 HEADERS = {"X-Headworks-Protocol": str(PROTOCOL)}
+JSON_BODY: Mapping[str, str] = {"Content-Type": "application/json"}
 _PROBLEM_LIMIT_BYTES = 64 * 2**10
 _RETRIED_STATUSES = (408, 425, 429)
+# Nobody is told to stay away for longer.
+_RETRY_AFTER_LIMIT_SECONDS = 60
 
 
 class TargetRefused(Exception):
@@ -33,7 +39,11 @@ class TargetRefused(Exception):
 
 
 class TargetUnavailable(aiohttp.ClientError):
-    """No usable answer this time; the same call may succeed later."""
+    """No usable answer this time; the same call may succeed later, after `retry_after_seconds` if that is not 0."""
+
+    def __init__(self, message: str, retry_after_seconds: int = 0) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class _ProblemDocument(msgspec.Struct):
@@ -45,15 +55,21 @@ class _ProblemDocument(msgspec.Struct):
 
 
 async def call(
-    session: aiohttp.ClientSession, method: str, url: str, *, token: str | None = None, body: bytes | None = None
+    session: aiohttp.ClientSession,
+    method: str,
+    url: str,
+    *,
+    token: str | None = None,
+    body: bytes | None = None,
+    body_headers: Mapping[str, str] = JSON_BODY,
 ) -> bytes:
-    """The answer's body, at most `ANSWER_LIMIT_BYTES` of it.
+    """The answer's body, at most `ANSWER_LIMIT_BYTES` of it. `body_headers` say what `body` is.
 
     Raises: TargetRefused, or an aiohttp.ClientError (TargetUnavailable among them) where a retry makes sense.
     """
     headers = {**HEADERS, **authorization(token)}
     if body is not None:
-        headers["Content-Type"] = "application/json"
+        headers.update(body_headers)
     try:
         # A redirect could carry the token to another host.
         async with session.request(
@@ -82,7 +98,13 @@ async def failure_of(response: aiohttp.ClientResponse) -> TargetRefused | Target
         return TargetRefused(problem.code or f"http_{status}", message, status)
     if 300 <= status < 400:
         message = "redirects are not followed; give the address that the control plane itself answers at"
-    return TargetUnavailable(f"answered {status}: {message}")
+    return TargetUnavailable(f"answered {status}: {message}", _retry_after_seconds(response))
+
+
+def _retry_after_seconds(response: aiohttp.ClientResponse) -> int:
+    """What `Retry-After` asks for; 0 where it gives a date, or none. Source: RFC 9110, 10.2.3."""
+    given = response.headers.get("Retry-After", "")
+    return min(int(given), _RETRY_AFTER_LIMIT_SECONDS) if re.fullmatch(r"[0-9]{1,9}", given) else 0
 
 
 async def _read(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:

@@ -1,6 +1,6 @@
 """Prometheus remote write 1.0: series as snappy-compressed protobuf, read within bounds.
 
-Agents and gateways push with `encode`, the control plane takes with `decode`. A series' labels stay encoded (`Key`)
+Agents and gateways push with an `Encoder`, the control plane takes with `decode`. A series' labels stay encoded (`Key`)
 until someone asks `labels_of`, so that a receiver recognises what it knows by comparing bytes.
 Source: https://prometheus.io/docs/specs/prw/remote_write_spec/
 """
@@ -16,7 +16,7 @@ from cramjam import CompressionError, DecompressionError, snappy
 from google.protobuf.message import DecodeError
 
 from wire.problems import Problem
-from wire.remote_write_pb2 import Envelope, Label, WriteRequest
+from wire.remote_write_pb2 import Envelope, Label, TimeSeries, WriteRequest
 
 CONTENT_TYPE = "application/x-protobuf"
 CONTENT_ENCODING = "snappy"
@@ -89,6 +89,43 @@ def encode(series: Iterable[Series]) -> bytes:
         for time_ms, value in each.samples:
             row.samples.add(timestamp=time_ms, value=value)
     return bytes(snappy.compress_raw(request.SerializeToString()))
+
+
+class Encoder:
+    """`encode` for a writer that sends nearly the same series again and again, at a third of its cost.
+
+    It remembers the encoded labels of the series of the last body, so that those that vanish are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._labels: dict[tuple[tuple[str, str], ...], bytes] = {}
+
+    def encode(self, series: Iterable[Series]) -> bytes:
+        """The body of a write."""
+        known: dict[tuple[tuple[str, str], ...], bytes] = {}
+        rows: list[bytes] = []
+        row = TimeSeries()
+        for each in series:
+            identity = tuple(each.labels.items())
+            labels = self._labels.get(identity) or TimeSeries(labels=key_of(each.labels)).SerializeToString()
+            known[identity] = labels
+            del row.samples[:]
+            for time_ms, value in each.samples:
+                row.samples.add(timestamp=time_ms, value=value)
+            # Protobuf: two encoded messages in a row are one message with the fields of both.
+            rows.append(labels + row.SerializeToString())
+        self._labels = known
+        return bytes(snappy.compress_raw(Envelope(timeseries=rows).SerializeToString()))
+
+
+def halves(body: bytes) -> tuple[bytes, bytes] | None:
+    """The body of a write as two, for a receiver that finds it too large; None for a single series."""
+    rows = Envelope.FromString(bytes(snappy.decompress_raw(body))).timeseries
+    if len(rows) < 2:
+        return None
+    middle = len(rows) // 2
+    first, second = Envelope(timeseries=rows[:middle]), Envelope(timeseries=rows[middle:])
+    return bytes(snappy.compress_raw(first.SerializeToString())), bytes(snappy.compress_raw(second.SerializeToString()))
 
 
 def decode(body: bytes, bounds: Bounds) -> Body:

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from wire.files import read_bounded
+
 T = TypeVar("T")
+_SECRET_FILE_BYTES = 10_000
 _URL_CREDENTIALS = re.compile(r"//[^/\s]*@")
 
 
@@ -22,23 +25,61 @@ class BadSetting(ValueError):
 
 @dataclass(frozen=True)
 class Setting(Generic[T]):
-    """One tunable. `parse` turns the environment's text into the value, raising ValueError with what is right."""
+    """One tunable. `parse` turns the environment's text into the value, raising ValueError with what is right.
+
+    With `in_file`, NAME_FILE may name a file that holds the text, so that a secret stands in no environment.
+    """
 
     name: str
     default: T
     reason: str
     parse: Callable[[str], T]
     secret: bool = False
+    in_file: bool = False
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the environment's variables that can give this row."""
+        return (self.name, self._file_variable) if self.in_file else (self.name,)
+
+    @property
+    def _file_variable(self) -> str:
+        return f"{self.name}_FILE"
 
     def read(self, environ: Mapping[str, str] | None = None) -> T:
-        text = (os.environ if environ is None else environ).get(self.name)
-        if text is None or text == "":
+        """The value; the default where nothing gives one. Raises BadSetting."""
+        text = self._text(os.environ if environ is None else environ)
+        if not text:
             return self.default
         try:
             return self.parse(text)
         except ValueError as error:
             shown = "its value" if self.secret else repr(_URL_CREDENTIALS.sub("//…@", text))
             raise BadSetting(f"{self.name}: {shown} is not valid: {error}") from error
+
+    def _text(self, environ: Mapping[str, str]) -> str:
+        text = environ.get(self.name, "")
+        file = environ.get(self._file_variable, "") if self.in_file else ""
+        if not file:
+            return text
+        if text:
+            raise BadSetting(f"{self.name} and {self._file_variable} are both given: give one of them")
+        return self._text_of(Path(file))
+
+    def _text_of(self, file: Path) -> str:
+        # Messages name the file, never what it holds.
+        where = f"{self._file_variable}: {file}"
+        try:
+            text = read_bounded(file, _SECRET_FILE_BYTES).decode().strip()
+        except UnicodeDecodeError:
+            raise BadSetting(f"{where} holds other bytes than UTF-8 text") from None
+        except OSError as error:
+            raise BadSetting(f"{where} cannot be read: {error.strerror}") from error
+        except ValueError:
+            raise BadSetting(f"{where} is longer than {_SECRET_FILE_BYTES} bytes") from None
+        if not text:
+            raise BadSetting(f"{where} is empty")
+        return text
 
     def read_option(self, given: str | None) -> T:
         """The value of a command line option that stands for this row, held to the same rules; None: as `read`."""

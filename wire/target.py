@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import aiohttp
 import msgspec
 
-from wire.control_api import HEADERS, TargetUnavailable, authorization, call, failure_of
+from wire.control_api import HEADERS, JSON_BODY, TargetUnavailable, authorization, call, failure_of
 from wire.control_api import TargetRefused as TargetRefused
 from wire.credentials import Credentials as Credentials
 from wire.credentials import credentials_of, enrol_answer, store_credentials
@@ -142,8 +142,12 @@ class TargetClient:
 
     async def post(self, path: str, body: object) -> bytes:
         """`POST control_url + path` with a message as JSON. Raises: TargetRefused or aiohttp.ClientError."""
-        encoded = msgspec.json.encode(body)
-        return await call(self._http(), "POST", self._control_url + path, token=self._token(), body=encoded)
+        return await self.post_bytes(path, msgspec.json.encode(body), JSON_BODY)
+
+    async def post_bytes(self, path: str, body: bytes, body_headers: Mapping[str, str]) -> bytes:
+        """As `post`, with a body that is encoded already; `body_headers` say as what."""
+        url = self._control_url + path
+        return await call(self._http(), "POST", url, token=self._token(), body=body, body_headers=body_headers)
 
     # The stream: connect → read → verify → apply → persist → ack.
 

@@ -1,7 +1,8 @@
-"""A control plane reduced to what a gateway asks of it: enrolment, the configuration stream, acks, artifacts.
+"""A control plane reduced to what a target asks of it: enrolment, configuration stream, acks, artifacts, metrics, and
+of an agent reports and events.
 
-For benchmarks and tests that need a real gateway process and nothing else. It holds one slice in memory; `publish`
-sends the next one to every open stream.
+For benchmarks and tests that need a real gateway or agent process and nothing else. It holds one slice in memory;
+`publish` sends the next one to every open stream.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from aiohttp import web
 
 from wire.canonical import Document, content_hash
 from wire.messages import PeersEvent, SnapshotEvent, encode_sse
+from wire.push import EVENTS_PATH, WRITE_PATH
 
 _TOKEN_LIFE_SECONDS = 3600
 
@@ -33,6 +35,8 @@ class SnapshotServer:
         self.join_token = secrets.token_urlsafe(32)
         self.acks: list[dict[str, Any]] = []
         self.artifacts: dict[str, bytes] = {}
+        # Remote write bodies, as they came.
+        self.writes: list[bytes] = []
         self.port = 0
         self._changed = asyncio.Event()
         self._stopping = False
@@ -70,6 +74,9 @@ class SnapshotServer:
                 web.get("/api/v1/config/stream", self._stream),
                 web.post("/api/v1/config/ack", self._ack),
                 web.get("/api/v1/artifacts/{sha}", self._artifact),
+                web.post(WRITE_PATH, self._write),
+                web.post("/api/v1/nodes/report", self._report),
+                web.post(EVENTS_PATH, self._events),
             ]
         )
         self._runner = web.AppRunner(app, shutdown_timeout=1, access_log=None)
@@ -114,6 +121,17 @@ class SnapshotServer:
     async def _ack(self, request: web.Request) -> web.Response:
         self.acks.append(json.loads(await request.read()))
         return web.json_response({"taken": True})
+
+    async def _write(self, request: web.Request) -> web.Response:
+        self.writes.append(await request.read())
+        return web.Response(status=204)
+
+    async def _report(self, request: web.Request) -> web.Response:
+        await request.read()
+        return web.json_response({"ignored": []})
+
+    async def _events(self, request: web.Request) -> web.Response:
+        return web.json_response({"taken": [event["id"] for event in json.loads(await request.read())]})
 
     async def _artifact(self, request: web.Request) -> web.Response:
         data = self.artifacts.get(request.match_info["sha"])

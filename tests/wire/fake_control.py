@@ -14,6 +14,8 @@ from aiohttp import web
 
 from wire.canonical import Document, content_hash
 from wire.messages import PatchEvent, SnapshotEvent, encode_sse
+from wire.push import EVENTS_PATH
+from wire.remote_write import CONTENT_TYPE, Bounds, decode_series
 
 DEADLINE_SECONDS = 10
 JOIN_TOKEN = "join-" + "j" * 40
@@ -52,7 +54,7 @@ class Stream:
 @dataclass
 class FakeControl:
     """`refuse[path]` holds answers (status, code) to give before the right one; a token in `revoked` is refused for
-    good. Bodies of posts queue by path."""
+    good. Bodies of posts queue by path, those of remote write as series."""
 
     url: str = ""
     streams: asyncio.Queue[Stream] = field(default_factory=asyncio.Queue)
@@ -87,7 +89,11 @@ class FakeControl:
         if request.path == "/api/v1/config/stream":
             return await self._stream(request)
         if request.method == "POST":
-            self.posts[request.path].put_nowait(await request.json())
+            write = request.content_type == CONTENT_TYPE
+            body: Any = decode_series(await request.read(), Bounds()) if write else await request.json()
+            self.posts[request.path].put_nowait(body)
+            if request.path == EVENTS_PATH:
+                return web.json_response({"taken": [event["id"] for event in body]})
         if request.path in self.answers:
             return web.Response(body=self.answers[request.path])
         return web.json_response({"taken": True})

@@ -13,10 +13,12 @@ from wire.remote_write import (
     BadBody,
     BodyTooLarge,
     Bounds,
+    Encoder,
     Series,
     decode,
     decode_series,
     encode,
+    halves,
     key_of,
     labels_of,
 )
@@ -47,6 +49,30 @@ def test_encoded_labels_break_no_rule(labels):
 def test_the_marker_of_a_stale_series_keeps_its_bits():
     (value,) = decode(encode([Series({"__name__": "a"}, [(1, STALE)])]), BOUNDS).values
     assert struct.pack("<d", value) == struct.pack("<Q", STALE_BITS)
+
+
+@given(bodies=st.lists(SERIES, max_size=4))
+def test_an_encoder_makes_the_same_body_whatever_it_remembers(bodies):
+    encoder = Encoder()
+    for series in [*bodies, *bodies]:
+        assert decode(encoder.encode(series), BOUNDS) == decode(encode(series), BOUNDS)
+
+
+def test_an_encoder_forgets_series_that_vanish():
+    encoder = Encoder()
+    encoder.encode([Series({"__name__": "old", "pod": str(number)}, [(1, 0.0)]) for number in range(2000)])
+    encoder.encode([Series({"__name__": "new"}, [(2, 0.0)])])
+    assert len(encoder._labels) == 1
+
+
+@given(series=SERIES)
+def test_halves_hold_together_what_the_body_holds(series):
+    parts = halves(encode(series))
+    assert (parts is None) == (len(series) < 2)
+    if parts is not None:
+        first, second = (decode_series(part, BOUNDS) for part in parts)
+        assert first + second == series
+        assert abs(len(first) - len(second)) <= 1
 
 
 def test_a_whole_protobuf_message_of_prometheus_is_read():

@@ -62,6 +62,54 @@ def test_a_secret_is_not_shown_in_its_refusal():
     assert "hunter2" not in str(refusal.value)
 
 
+SECRET = Setting("HEADWORKS_X", "default", "why", one_of("hunter2"), secret=True, in_file=True)
+
+
+def test_a_secret_may_stand_in_a_file(tmp_path):
+    file = tmp_path / "secret"
+    file.write_text("hunter2\n")
+    assert SECRET.read({"HEADWORKS_X_FILE": str(file)}) == "hunter2"
+    assert SECRET.read({"HEADWORKS_X_FILE": ""}) == "default"
+    assert SECRET.variables == ("HEADWORKS_X", "HEADWORKS_X_FILE")
+
+
+def test_a_row_that_names_no_file_reads_none(tmp_path):
+    row = Setting("HEADWORKS_X", "default", "why", str, secret=True)
+    assert row.read({"HEADWORKS_X_FILE": str(tmp_path / "absent")}) == "default"
+    assert row.variables == ("HEADWORKS_X",)
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        (b" \n", "is empty"),
+        (b"hunter2\xff", "holds other bytes than UTF-8 text"),
+        (b"hunter2" * 2000, "is longer than 10000 bytes"),
+    ],
+)
+def test_a_file_that_gives_no_secret_is_refused_by_its_path(tmp_path, held, said):
+    file = tmp_path / "secret"
+    if held is not None:
+        file.write_bytes(held)
+    with pytest.raises(BadSetting) as refusal:
+        SECRET.read({"HEADWORKS_X_FILE": str(file)})
+    assert str(refusal.value) == f"HEADWORKS_X_FILE: {file} {said}"
+
+
+def test_a_bad_secret_in_a_file_is_not_shown(tmp_path):
+    file = tmp_path / "secret"
+    file.write_text("hunter3")
+    with pytest.raises(BadSetting, match="HEADWORKS_X: its value is not valid") as refusal:
+        SECRET.read({"HEADWORKS_X_FILE": str(file)})
+    assert "hunter3" not in str(refusal.value)
+
+
+def test_a_secret_that_is_given_twice_is_refused(tmp_path):
+    with pytest.raises(BadSetting, match="HEADWORKS_X and HEADWORKS_X_FILE are both given: give one of them"):
+        SECRET.read({"HEADWORKS_X": "hunter2", "HEADWORKS_X_FILE": str(tmp_path)})
+
+
 def test_an_option_is_held_to_the_rules_of_its_row(monkeypatch):
     monkeypatch.setenv("HEADWORKS_PORT", "8000")
     port = Setting("HEADWORKS_PORT", 80, "r", whole_number(1, 65_535))

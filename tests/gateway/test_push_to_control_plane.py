@@ -1,0 +1,128 @@
+"""A gateway process, a control plane process, and PromQL over what the one pushed to the other."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controlplane.configs.live import Live, live_site
+from tests.services import Process, free_port, wait_for
+from wire.push import WRITE_PATH
+from wire.remote_write import Series, encode
+
+pytestmark = pytest.mark.controlplane
+
+MODEL = "team/pushed"
+SAMPLES = 'headworks_gateway_draining{gateway="gw"}[5m]'
+RATE = "sum by (tenant) (rate(headworks_gateway_requests_total[1m]))"
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Live]:
+    folder = tmp_path / "control-plane"
+    folder.mkdir()
+    with live_site(folder) as live:
+        yield live
+
+
+@pytest.fixture
+def gateway_url(live: Live, tmp_path: Path) -> Iterator[str]:
+    """A gateway `gw` before one simulated engine."""
+    engine_port, port = free_port(), free_port()
+    engine_url = f"http://127.0.0.1:{engine_port}"
+    rows = {
+        "/models": {"name": MODEL, "max_context_tokens": 4096, "max_tokens": 1024},
+        "/pools": {"name": "chat", "model": MODEL},
+        "/engines": {"name": "e-1", "pool": "chat", "kind": "vllm", "url": engine_url, "served_model": MODEL},
+        "/routes": {"name": "all", "order": 1, "match": {}, "pools": {"chat": 1000}},
+    }
+    for path, row in rows.items():
+        live.rest.post(path, row)
+    join_token = tmp_path / "join-token"
+    join_token.write_text(live.rest.post("/targets/join-tokens", {"kind": "gateway", "name": "gw"})["secret"])
+    engine = [sys.executable, "-m", "simulator.engine", "--port", str(engine_port), "--model", MODEL]
+    argv = [
+        sys.executable, "-m", "gateway.cli", "--control-url", live.address, "--join-token-file", str(join_token),
+        "--name", "gw", "--state-dir", str(tmp_path / "gateway"), "--port", str(port),
+    ]  # fmt: skip
+    quickly = {"HEADWORKS_GATEWAY_PUSH_INTERVAL_SECONDS": "0.2"}
+    with (
+        Process([*engine, "--speed", "instant"], log=tmp_path / "engine.log") as engine_process,
+        Process(argv, log=tmp_path / "gateway.log", environment=quickly) as process,
+    ):
+        engine_process.wait_for_port(engine_port)
+        process.wait_for_http(f"http://127.0.0.1:{port}/readyz")
+        yield f"http://127.0.0.1:{port}"
+
+
+def test_promql_tells_the_rate_of_requests_by_tenant(live: Live, gateway_url: str) -> None:
+    keys = {}
+    for tenant in ("acme", "globex"):
+        live.rest.post("/tenants", {"name": tenant})
+        keys[tenant] = live.rest.call("POST", f"/tenants/{tenant}/keys", {"label": "k"}, wait="applied", timeout=10)
+
+    def ask(tenant: str) -> None:
+        body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}).encode()
+        headers = {"Authorization": f"Bearer {keys[tenant]['secret']}", "Content-Type": "application/json"}
+        with urllib.request.urlopen(urllib.request.Request(f"{gateway_url}/v1/chat/completions", body, headers)):
+            pass
+
+    def counted(tenant: str) -> float:
+        rows = live.rest.query(f'headworks_gateway_requests_total{{tenant="{tenant}", gateway="gw", outcome="ok"}}')
+        return sum(float(row["value"][1]) for row in rows)
+
+    ask("acme")
+    ask("globex")
+    wait_for(lambda: counted("acme") == counted("globex") == 1, 20, "the first request of each")
+    for _ in range(9):
+        ask("acme")
+    ask("globex")
+    wait_for(lambda: (counted("acme"), counted("globex")) == (10, 2), 20, "every request")
+    rates = {row["metric"]["tenant"]: float(row["value"][1]) for row in live.rest.query(RATE)}
+    assert rates.keys() == {"acme", "globex"}
+    assert rates["acme"] > 5 * rates["globex"] > 0
+    names = {row["metric"]["__name__"] for row in live.rest.query('{gateway="gw"}')}
+    assert {"headworks_gateway_e2e_seconds_bucket", "headworks_gateway_breaker_state"} <= names
+    assert not any(name.endswith("_created") for name in names)
+
+
+def test_samples_of_the_time_in_which_the_control_plane_was_killed_are_there_afterwards(
+    live: Live, gateway_url: str
+) -> None:
+    def newest_ms() -> int:
+        return max((at_ms for row in live.rest.query(SAMPLES) for at_ms in times_ms(row)), default=0)
+
+    wait_for(newest_ms, 20, "a first sample")
+    live.kill()
+    killed_ms = int(time.time() * 1000)
+    wait_for(lambda: time.time() * 1000 > killed_ms + 1500, 10, "an absence of some pushes")
+    started_ms = int(time.time() * 1000)
+    live.start()
+    wait_for(lambda: newest_ms() > started_ms, 20, "a sample from after the absence")
+    (row,) = live.rest.query(SAMPLES)
+    assert len([at_ms for at_ms in times_ms(row) if killed_ms < at_ms < started_ms]) > 1
+
+
+def test_a_gateway_cannot_write_the_series_of_another(live: Live) -> None:
+    other = live.enrol("gateway", "other")
+    body = encode(
+        [Series({"__name__": "headworks_gateway_draining", "gateway": "gw"}, [(int(time.time() * 1000), 0.0)])]
+    )
+    headers = {"Authorization": f"Bearer {other.token}", "Content-Encoding": "snappy"}
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(live.address + WRITE_PATH, body, headers))
+    assert refused.value.code == 400
+    assert json.load(refused.value)["code"] == "foreign_owner"
+    assert live.rest.query(SAMPLES) == []
+
+
+def times_ms(row: dict[str, Any]) -> list[int]:
+    return [int(float(at_seconds) * 1000) for at_seconds, _ in row["values"]]
