@@ -4,7 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 # Written last, so that a set-up that was cut short is seen, and started afresh.
 INSTALLED := .venv/installed
-BENCHMARKS := config_push gateway telemetry
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
+IMAGE_LOCKS := deploy/docker/locks
+BENCHMARKS := config_push gateway telemetry agent
 
 # A shell's own Python set-up must not leak into ours.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV DJANGO_SETTINGS_MODULE PIP_USER PIP_TARGET PIP_PREFIX
@@ -58,9 +60,11 @@ bench: env  ## Run every benchmark; fails if one misses its targets
 	@failed=0; for name in $(BENCHMARKS); do \
 	  $(BIN)/headworks bench $$name || failed=1; done; exit $$failed
 
-lock: env  ## Write requirements.lock anew from pyproject.toml
-	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --all-extras pyproject.toml -o requirements.lock
+lock: env  ## Write requirements.lock anew from pyproject.toml, and of it each image's own part
+	$(LOCK) --all-extras pyproject.toml -o requirements.lock
+	for extra in server gateway agent; do \
+	  $(LOCK) --no-annotate -c requirements.lock --extra $$extra pyproject.toml -o $(IMAGE_LOCKS)/$$extra.lock || exit 1; done
+	echo setuptools | $(LOCK) --no-annotate -c requirements.lock - -o $(IMAGE_LOCKS)/build.lock
 
 docs: env  ## Write the generated pages of docs/ anew
 	$(BIN)/python -m docs.generate

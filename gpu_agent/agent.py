@@ -1,28 +1,41 @@
-"""The agent of one node: follows its slice, looks at its engines and GPUs, reports."""
+"""The agent of one node: follows its slice, looks at its engines and GPUs, reports, pushes samples and events."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
+import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import msgspec
 
-from gpu_agent.engines import look_at
+from gpu_agent.engines.look import Look
+from gpu_agent.engines.pages import EnginePages
+from gpu_agent.engines.samples import engine_samples
+from gpu_agent.engines.watch import EngineWatch
+from gpu_agent.events import Reporter
 from gpu_agent.nvml.collector import CollectorOptions, GpuCollector
-from gpu_agent.nvml.readings import GpuReadings
-from gpu_agent.nvml.reports import gpu_reports
-from gpu_agent.pages import EnginePages
+from gpu_agent.nvml.metrics import samples as gpu_samples
+from gpu_agent.nvml.readings import GpuReadings, Source
+from gpu_agent.nvml.reports import gpu_problems, gpu_reports
+from gpu_agent.samples import Sample
+from gpu_agent.telemetry import Telemetry
+from gpu_agent.usage import own_samples
 from wire.messages import MAX_ENGINES, EngineReport, Event, NodeReport
 from wire.problems import Problem
-from wire.snapshot import NodeSnapshot, Snapshot, SnapshotRefused
+from wire.push import EventPush, MetricPush
+from wire.snapshot import NodeEngine, NodeSnapshot, Snapshot, SnapshotRefused
+from wire.spool import Spool
 from wire.target import Reenrol, TargetClient, TargetRefused
 
 log = logging.getLogger("headworks.agent")
 _LOG_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
+# Parts that give samples beside the engines, whose names hold no colon.
+_GPUS, _OWN, _ENGINE = "gpus", "agent", "engine:"
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,9 @@ class Options:
     probe_interval_seconds: float
     page_timeout_seconds: float
     page_limit_bytes: int
+    hostname_label: str
+    spool_bytes: int
+    event_spool_bytes: int
     gpus: CollectorOptions
 
 
@@ -46,36 +62,57 @@ class Agent:
     def __init__(self, options: Options, enrol_again: Reenrol | None = None) -> None:
         self._options = options
         self._slice: NodeSnapshot | None = None
+        self._source: Source = "none"
         # The part of a report that the GPUs give.
         self._hardware = NodeReport(version=options.version)
         self._seen: dict[str, EngineReport] = {}
-        # Set when something is worth a report before the next look.
+        # Set when something is worth a report before the next one is due.
         self._changed = asyncio.Event()
+        # Set when there may be engines to look at before the next round is due.
+        self._adopted = asyncio.Event()
         self._client = TargetClient(
             control_url=options.control_url,
             state_dir=options.state_dir,
             on_snapshot=self._adopt,
             enrol_again=enrol_again,
         )
+        self._spools = {
+            "metrics": Spool(options.state_dir / "metrics.spool", limit_bytes=options.spool_bytes),
+            "events": Spool(options.state_dir / "events.spool", limit_bytes=options.event_spool_bytes),
+        }
+        self._event_push = EventPush(self._client, self._spools["events"])
+        self._metric_push = MetricPush(self._client, self._spools["metrics"])
+        self._telemetry = Telemetry(options.name, self._metric_push)
+        self._reporter = Reporter(options.name, self._on_event)
+        self._collector = GpuCollector(options.gpus, self._on_event)
 
     async def run(self) -> None:
-        collector = GpuCollector(self._options.gpus, _log_event)
         pages = EnginePages(
             timeout_seconds=self._options.page_timeout_seconds, limit_bytes=self._options.page_limit_bytes
         )
+        watch = EngineWatch(pages, self._looked)
         self._client.load_last_known_good()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._client.run())
+                tasks.create_task(self._event_push.run())
+                tasks.create_task(self._metric_push.run())
+                tasks.create_task(self._telemetry.run())
                 # The first report must not say that a node with GPUs has none.
-                await collector.start()
-                self._take(await collector.read())
-                tasks.create_task(self._keep_reading(collector))
-                tasks.create_task(self._report(pages))
+                await self._collector.start()
+                begun_seconds = asyncio.get_running_loop().time()
+                self._take(await self._collector.read())
+                tasks.create_task(self._keep_reading(begun_seconds))
+                # Between two readings, so that looks at many engines do not make answers of GPUs seem late.
+                shortest_seconds = min(self._options.gpus.nvml.interval_seconds, self._options.probe_interval_seconds)
+                tasks.create_task(self._keep_looking(watch, begun_seconds + shortest_seconds / 2))
+                tasks.create_task(self._report())
         finally:
-            await collector.stop()
-            await pages.close()
+            await self._collector.stop()
+            await watch.stop()
             await self._client.close()
+            for spool in self._spools.values():
+                spool.close()
 
     def _adopt(self, snapshot: Snapshot, revision: int) -> None:
         if not isinstance(snapshot, NodeSnapshot):
@@ -84,43 +121,115 @@ class Agent:
             raise SnapshotRefused([Problem("/node/name", "foreign_node", f"this is node {self._options.name!r}")])
         if len(snapshot.engines) > MAX_ENGINES:
             raise SnapshotRefused([Problem("/engines", "range", f"a node has at most {MAX_ENGINES} engines")])
-        was_cordoned = self._slice is not None and self._slice.node.cordoned
-        if snapshot.node.cordoned != was_cordoned:
+        if snapshot.node.cordoned != self._cordoned:
             reason = snapshot.node.cordon_reason or "no reason given"
             log.info("cordoned is now %s (%s)", snapshot.node.cordoned, reason)
-        self._slice = snapshot
+        before, self._slice = self._engines, snapshot
+        # What was seen of an engine that is gone, or is another under its name, says nothing any more.
+        self._seen = {name: seen for name, seen in self._seen.items() if before.get(name) == self._engines.get(name)}
         self._changed.set()
+        self._adopted.set()
 
-    async def _keep_reading(self, collector: GpuCollector) -> None:
+    @property
+    def _engines(self) -> dict[str, NodeEngine]:
+        return self._slice.engines if self._slice is not None else {}
+
+    @property
+    def _cordoned(self) -> bool:
+        return self._slice is not None and self._slice.node.cordoned
+
+    # GPUs.
+
+    async def _keep_reading(self, begun_seconds: float) -> None:
         clock = asyncio.get_running_loop().time
-        interval_seconds = self._options.gpus.nvml.interval_seconds
-        due_seconds = clock() + interval_seconds
+        due_seconds = begun_seconds
         while True:
-            await asyncio.sleep(due_seconds - clock())
             # From the beginning of a reading: one that waits for a hung GPU puts off no other.
-            due_seconds = clock() + interval_seconds
-            self._take(await collector.read())
+            due_seconds = _next_due(due_seconds, clock(), self._options.gpus.nvml.interval_seconds)
+            await asyncio.sleep(due_seconds - clock())
+            self._take(await self._collector.read())
 
     def _take(self, readings: GpuReadings) -> None:
+        self._source = readings.source
+        self._telemetry.add(
+            _GPUS,
+            gpu_samples(
+                readings,
+                hostname=socket.gethostname(),
+                rules=self._options.gpus.rules,
+                hostname_label=self._options.hostname_label,
+            ),
+        )
         hardware = NodeReport(
             version=self._options.version,
             gpus=gpu_reports(readings, self._hardware.gpus),
             driver_version=readings.driver_version,
             gpu_source=readings.source,
+            gpu_problems=gpu_problems(readings),
             simulated=readings.source == "simulated",
         )
         if hardware != self._hardware:
             self._hardware = hardware
             self._changed.set()
 
-    async def _report(self, pages: EnginePages) -> None:
+    # Engines, and with each round of looks the samples of the agent itself.
+
+    async def _keep_looking(self, watch: EngineWatch, begun_seconds: float) -> None:
+        clock = asyncio.get_running_loop().time
+        due_seconds = begun_seconds
+        while True:
+            self._adopted.clear()
+            engines = self._engines
+            self._telemetry.keep_only({_GPUS, _OWN, *(_ENGINE + name for name in engines)})
+            watch.look(engines)
+            self._telemetry.add(_OWN, self._own_samples())
+            if clock() >= due_seconds:
+                due_seconds = _next_due(due_seconds, clock(), self._options.probe_interval_seconds)
+            # An engine that is new is looked at before its time.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(due_seconds):
+                    await self._adopted.wait()
+
+    def _own_samples(self) -> list[Sample]:
+        processes = {"agent": os.getpid()}
+        if child_pid := self._collector.nvml.child_pid:
+            processes["nvml"] = child_pid
+        return own_samples(gpu_source=self._source, processes=processes, spools=self._spools)
+
+    def _looked(self, engine: NodeEngine, look: Look) -> None:
+        seen = look.report
+        # It may be gone from the slice since the look began.
+        if self._engines.get(seen.name) != engine:
+            return
+        self._telemetry.add(_ENGINE + seen.name, engine_samples(seen.name, engine, look))
+        before = self._seen.get(seen.name)
+        if seen == before:
+            return
+        self._seen[seen.name] = seen
+        self._changed.set()
+        if before is None or (before.state, before.version) != (seen.state, seen.version):
+            log.info("engine %s is %s: %s", seen.name, seen.state, seen.error or seen.version or "")
+        if seen.state == "down" and (before is None or before.state != "down"):
+            said = f"engine {seen.name} ({engine.kind}, pool {engine.pool}) is down: {seen.error}"
+            self._reporter.report("engine_down", seen.name, "critical", said)
+        elif seen.state == "up" and before is not None and before.state != "up":
+            self._reporter.report("engine_up", seen.name, "info", f"engine {seen.name} ({engine.kind}) is up again")
+
+    def _on_event(self, event: Event) -> None:
+        # On disk before anything else is done about it.
+        self._event_push.put(event)
+        _log_event(event)
+
+    # Reports.
+
+    async def _report(self) -> None:
         clock = asyncio.get_running_loop().time
         posted: NodeReport | None = None
         failure: str | None = None
         due_seconds = clock()
         while True:
             self._changed.clear()
-            report = await self._look_around(pages)
+            report = self._node_report()
             if report != posted or clock() >= due_seconds:
                 try:
                     await self._client.post("/api/v1/nodes/report", report)
@@ -134,26 +243,21 @@ class Agent:
                     failure, posted = None, report
                     due_seconds = clock() + self._options.report_interval_seconds
             # A failed report is due at once, but is not tried more often than engines are looked at.
-            wait_seconds = self._options.probe_interval_seconds
-            if failure is None:
-                wait_seconds = min(wait_seconds, due_seconds - clock())
+            wait_seconds = self._options.probe_interval_seconds if failure is not None else due_seconds - clock()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0, wait_seconds)):
                     await self._changed.wait()
 
-    async def _look_around(self, pages: EnginePages) -> NodeReport:
-        watched = self._slice.engines if self._slice is not None else {}
-        seen = await asyncio.gather(*(look_at(pages, name, engine) for name, engine in sorted(watched.items())))
-        self._log_changes(seen)
-        cordoned = self._slice is not None and self._slice.node.cordoned
-        return msgspec.structs.replace(self._hardware, engines=seen, cordon_applied=cordoned)
+    def _node_report(self) -> NodeReport:
+        """What is known now. An engine that was not seen yet is left out: nothing is known of it."""
+        engines = [self._seen[name] for name in sorted(self._engines) if name in self._seen]
+        return msgspec.structs.replace(self._hardware, engines=engines, cordon_applied=self._cordoned)
 
-    def _log_changes(self, seen: list[EngineReport]) -> None:
-        for engine in seen:
-            before = self._seen.get(engine.name)
-            if before is None or (before.state, before.version) != (engine.state, engine.version):
-                log.info("engine %s is %s: %s", engine.name, engine.state, engine.error or engine.version or "")
-        self._seen = {engine.name: engine for engine in seen}
+
+def _next_due(due_seconds: float, now_seconds: float, interval_seconds: float) -> float:
+    """The next time at which something is due every interval; times that were missed are passed over."""
+    missed = max(0.0, now_seconds - due_seconds) // interval_seconds
+    return due_seconds + (missed + 1) * interval_seconds
 
 
 def _log_event(event: Event) -> None:

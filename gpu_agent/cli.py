@@ -70,6 +70,9 @@ def _options(arguments: argparse.Namespace) -> Options:
         probe_interval_seconds=settings.PROBE_INTERVAL_SECONDS.read(),
         page_timeout_seconds=settings.PAGE_TIMEOUT_SECONDS.read(),
         page_limit_bytes=settings.PAGE_LIMIT_BYTES.read(),
+        hostname_label=settings.HOSTNAME_LABEL.read(),
+        spool_bytes=settings.SPOOL_BYTES.read(),
+        event_spool_bytes=settings.EVENT_SPOOL_BYTES.read(),
         gpus=CollectorOptions.from_settings(name, state_dir),
     )
 

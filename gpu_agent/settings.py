@@ -35,7 +35,7 @@ NAME = Setting("HEADWORKS_AGENT_NAME", "", "Name of this node among the targets.
 STATE_DIR = Setting(
     "HEADWORKS_AGENT_STATE_DIR",
     Path("agent-state"),
-    "Credentials and last-known-good configuration, readable by the agent's user alone.",
+    "Credentials, last-known-good configuration and what waits to be sent, readable by the agent's user alone.",
     path,
 )
 REPORT_INTERVAL_SECONDS = Setting(
@@ -47,14 +47,14 @@ REPORT_INTERVAL_SECONDS = Setting(
 PROBE_INTERVAL_SECONDS = Setting(
     "HEADWORKS_AGENT_PROBE_INTERVAL_SECONDS",
     5.0,
-    "Time between two looks at the engines, and so the longest time until a dead one is noticed.",
+    "Time between two looks at the engines, and so the longest time until a dead one is noticed. With each round the "
+    "samples of engines and GPUs are pushed.",
     number(0.1, 3600),
 )
 PAGE_TIMEOUT_SECONDS = Setting(
     "HEADWORKS_AGENT_PAGE_TIMEOUT_SECONDS",
     5.0,
-    "How long a look at one engine may take, all its pages together. A hung engine delays the node's report by this "
-    "much and no more.",
+    "How long a look at one engine may take, all its pages together. An engine that hangs is down after that.",
     number(0.1, 300),
 )
 PAGE_LIMIT_BYTES = Setting(
@@ -132,6 +132,19 @@ HOSTNAME_LABEL = Setting(
     "Label with the host's name on GPU metrics: dcgm-exporter wrote Hostname, and writes hostname of late.",
     one_of("Hostname", "hostname"),
 )
+SPOOL_BYTES = Setting(
+    "HEADWORKS_AGENT_SPOOL_BYTES",
+    256 * 2**20,
+    "Disk for samples that wait for a control plane that is away; then the oldest go. A node of eight GPUs and eight "
+    "engines fills about 15 MiB an hour.",
+    whole_number(2**20, 2**40),
+)
+EVENT_SPOOL_BYTES = Setting(
+    "HEADWORKS_AGENT_EVENT_SPOOL_BYTES",
+    16 * 2**20,
+    "Disk for events that wait, kept apart from the samples. An event takes less than 1 KiB.",
+    whole_number(2**20, 2**40),
+)
 LOG_LEVEL = Setting(
     "HEADWORKS_AGENT_LOG_LEVEL",
     "info",
@@ -160,5 +173,7 @@ SETTINGS = (
     KMSG_SCAN_SECONDS,
     XID_RULES_FILE,
     HOSTNAME_LABEL,
+    SPOOL_BYTES,
+    EVENT_SPOOL_BYTES,
     LOG_LEVEL,
 )

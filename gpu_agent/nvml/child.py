@@ -1,38 +1,23 @@
 """`python -m gpu_agent.nvml.child`: NVML in a process of its own, so that what hangs in the driver hangs only here.
 
 Each GPU has a thread: a call that never returns keeps that GPU silent, and no other. The process ends as soon as its
-stdin does, whatever its threads are stuck in.
+stdin does, whatever its threads are stuck in. `--library PATH`: another libnvidia-ml.so.1 than the loader finds.
+`--simulated PATH`: simulated GPUs of this state file.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import os
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NoReturn
 
-import msgspec
-
-from gpu_agent.nvml.protocol import (
-    LINE_LIMIT_BYTES,
-    Answer,
-    Ask,
-    Failed,
-    Ready,
-    Told,
-    Watching,
-    XidSeen,
-    decode_ask,
-    encode_line,
-)
-from gpu_agent.nvml.readings import GpuIdentity
-from gpu_agent.nvml.source import GpuSource, Unreadable, Unusable
+from gpu_agent.nvml.source import LINE_LIMIT_BYTES, GpuSource, Identity, Unreadable, Unusable
 
 # Threads here call NVML and little else; the default is 8 MiB of address space each.
 _STACK_BYTES = 512 * 1024
@@ -48,8 +33,9 @@ class Out:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def tell(self, message: Told) -> None:
-        line = encode_line(message)
+    def tell(self, kind: str, **said: object) -> None:
+        """One message of protocol.py."""
+        line = json.dumps({"type": kind, **said}, separators=(",", ":")).encode() + b"\n"
         with self._lock:
             try:
                 sys.stdout.buffer.write(line)
@@ -63,24 +49,25 @@ class GpuThread:
     """Answers the asks about one GPU, one after the other."""
 
     def __init__(self, source: GpuSource, index: int, out: Out) -> None:
-        self.inbox: SimpleQueue[Ask] = SimpleQueue()
+        # Number of an ask, and whether it wants the slow fields.
+        self.inbox: SimpleQueue[tuple[int, bool]] = SimpleQueue()
         self._source, self._index, self._out = source, index, out
         self._watched = False
 
     def run(self) -> NoReturn:
-        identity: GpuIdentity | None = None
+        identity: Identity | None = None
         while True:
-            ask = self.inbox.get()
-            if identity is None or ask.slow:
+            number, slow = self.inbox.get()
+            if identity is None or slow:
                 identity = self._identify() or identity
             if not self._watched:
                 self._watch()
             fields = self._source.read(self._index, "fast")
-            if ask.slow:
+            if slow:
                 fields |= self._source.read(self._index, "slow")
-            self._out.tell(Answer(ask.number, self._index, _now_ms(), fields, identity))
+            self._out.tell("answer", number=number, gpu=self._index, at_ms=_now_ms(), fields=fields, identity=identity)
 
-    def _identify(self) -> GpuIdentity | None:
+    def _identify(self) -> Identity | None:
         try:
             return self._source.identify(self._index)
         except Unreadable:
@@ -91,10 +78,10 @@ class GpuThread:
         try:
             self._source.watch(self._index)
         except Unreadable as error:
-            self._out.tell(Watching(self._index, str(error)[:_REASON_CHARACTERS]))
+            self._out.tell("watching", gpu=self._index, reason=str(error)[:_REASON_CHARACTERS])
         else:
             self._watched = True
-            self._out.tell(Watching(self._index))
+            self._out.tell("watching", gpu=self._index)
 
 
 class Child:
@@ -110,9 +97,9 @@ class Child:
         _start(self._open)
         while line := sys.stdin.buffer.readline(LINE_LIMIT_BYTES):
             try:
-                ask = decode_ask(line)
-                self._gpus[ask.gpu].inbox.put(ask)
-            except (msgspec.MsgspecError, IndexError) as error:
+                ask = json.loads(line)
+                self._gpus[ask["gpu"]].inbox.put((ask["number"], ask["slow"]))
+            except (ValueError, LookupError, TypeError, RecursionError) as error:
                 print(f"gpu_agent.nvml.child: passed over what is no ask of this node: {error}", file=sys.stderr)
         os._exit(0)
 
@@ -120,12 +107,12 @@ class Child:
         try:
             source = self._open_source()
         except Unusable as error:
-            self._out.tell(Failed(str(error)[:_REASON_CHARACTERS], error.absent))
+            self._out.tell("failed", reason=str(error)[:_REASON_CHARACTERS], absent=error.absent)
             os._exit(0)
         self._gpus = [GpuThread(source, index, self._out) for index in range(source.count)]
         for gpu in self._gpus:
             _start(gpu.run)
-        self._out.tell(Ready(source.kind, source.driver_version, source.count))
+        self._out.tell("ready", source=source.kind, driver_version=source.driver_version, gpus=source.count)
         while True:
             try:
                 seen = source.next_xid(_XID_WAIT_SECONDS)
@@ -134,7 +121,7 @@ class Child:
             else:
                 if seen is not None:
                     index, xid = seen
-                    self._out.tell(XidSeen(index, xid, _now_ms()))
+                    self._out.tell("xid", gpu=index, xid=xid, at_ms=_now_ms())
 
 
 def _start(work: Callable[[], object]) -> None:
@@ -143,7 +130,7 @@ def _start(work: Callable[[], object]) -> None:
             work()
         except BaseException:
             # One thread less would be a GPU that is silent for ever: the agent starts another process.
-            traceback.print_exc()
+            sys.excepthook(*sys.exc_info())
             os._exit(1)
 
     threading.Thread(target=run, daemon=True).start()
@@ -153,24 +140,24 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _opener(arguments: argparse.Namespace) -> Callable[[], GpuSource]:
+def _opener(arguments: Sequence[str]) -> Callable[[], GpuSource]:
     # Imported late: a child holds only what it uses.
-    if arguments.simulated is not None:
-        from gpu_agent.nvml.simulated import SimulatedSource
+    match arguments:
+        case ["--simulated", path]:
+            from gpu_agent.nvml.simulated import SimulatedSource
 
-        return lambda: SimulatedSource(arguments.simulated)
-    from gpu_agent.nvml.library import NvmlLibrary
+            return lambda: SimulatedSource(Path(path))
+        case [] | ["--library", _]:
+            from gpu_agent.nvml.library import NvmlLibrary
 
-    return lambda: NvmlLibrary(arguments.library)
+            return lambda: NvmlLibrary(arguments[1] if arguments else "")
+    raise SystemExit("usage: python -m gpu_agent.nvml.child [--library PATH | --simulated PATH]")
 
 
 def main() -> NoReturn:
-    parser = argparse.ArgumentParser(prog="python -m gpu_agent.nvml.child", description=__doc__)
-    parser.add_argument("--library", default="", metavar="PATH", help="another libnvidia-ml.so.1 than the loader finds")
-    parser.add_argument("--simulated", type=Path, metavar="PATH", help="read simulated GPUs from this state file")
-    arguments = parser.parse_args()
+    opener = _opener(sys.argv[1:])
     threading.stack_size(_STACK_BYTES)
-    Child(_opener(arguments)).run()
+    Child(opener).run()
 
 
 if __name__ == "__main__":

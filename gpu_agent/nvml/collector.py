@@ -9,16 +9,18 @@ from pathlib import Path
 import msgspec
 
 from gpu_agent import settings
-from gpu_agent.nvml.events import Reporter, Severity
+from gpu_agent.events import Reporter, Severity
 from gpu_agent.nvml.kmsg import Sighting, parse_pci, show_pci
 from gpu_agent.nvml.kmsg_reader import KmsgReader
 from gpu_agent.nvml.ledger import XidLedger, XidSource
+from gpu_agent.nvml.ledger_file import keep_ledger, load_ledger
 from gpu_agent.nvml.reader import NvmlOptions, NvmlReader
 from gpu_agent.nvml.readings import GpuIdentity, GpuReading, GpuReadings, XidTally
 from gpu_agent.nvml.xids import FELL_OFF_THE_BUS, UNKNOWN, XidRule, load_rules
 from wire.messages import Event
 
 _POSITION_FILE = "kmsg-position.json"
+_LEDGER_FILE = "xids-told.json"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class GpuCollector:
     def __init__(self, options: CollectorOptions, on_event: Callable[[Event], None]) -> None:
         self._rules = options.rules
         self._reporter = Reporter(options.node, on_event)
-        self._ledger = XidLedger()
+        self._ledger_file = options.state_dir / _LEDGER_FILE
+        self._ledger = XidLedger(load_ledger(self._ledger_file))
         # What NVML last said, so that a line of the kernel log can be put to its GPU.
         self._identities: dict[tuple[int, int, int], GpuIdentity] = {}
         self.nvml = NvmlReader(options.nvml, self._reporter, self._nvml_xid)
@@ -126,3 +129,5 @@ class GpuCollector:
         detail += f"; {entry.unsaid} more of it since the last event" if entry.unsaid else ""
         subject = identity.uuid if identity else show_pci(pci)
         self._reporter.report("xid", subject, rule.severity, detail, at_ms=at_ms, event_id=event_id)
+        # After the event itself is kept: told twice is better than never.
+        keep_ledger(self._ledger_file, self._ledger.kept())

@@ -5,15 +5,13 @@ Metric names, units and help follow dcgm-exporter's default counters, so that bo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Poll = Literal["fast", "slow"]
 _MEBIBYTE = 2**20
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """One value of a GPU, in NVML's unit. `divisor` turns it into the metric's unit.
 
     A value above `ceiling` is `clamp`ed to it where a part rounds past the end of a scale, and else a misreading.

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from gpu_agent.nvml.fields import Poll
-from gpu_agent.nvml.readings import FieldValue, GpuIdentity, Missing, Source
-from gpu_agent.nvml.source import Unreadable, Unusable
+from gpu_agent.nvml.source import FieldValue, Identity, Missing, Source, Unreadable, Unusable
 
 # A simulated library says so in its driver version.
 _SIMULATED_SUFFIX = "-simulated"
+_LIBRARY_FINDER = "ctypes.util"
 _FIELD_MEMORY_TEMPERATURE = 82
 _FIELD_RECOVERY_ACTION = 230
 # One NVML call: the fields it gives, and the call.
@@ -30,8 +32,7 @@ class NvmlLibrary:
         Raises: Unusable.
         """
         try:
-            # It has no types.
-            pynvml: Any = importlib.import_module("pynvml")
+            pynvml = _import_pynvml()
         except ImportError as error:
             raise Unusable("the nvidia-ml-py package is not installed", absent=True) from error
         self._nvml = pynvml
@@ -48,23 +49,23 @@ class NvmlLibrary:
             self._event_set = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError as error:
             absent = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
-            raise Unusable(str(error), absent=absent) from error
+            raise Unusable(f"no NVML library: {error}" if absent else str(error), absent=absent) from error
         self.kind = "simulated" if self.driver_version.endswith(_SIMULATED_SUFFIX) else "nvml"
         self._calls = _calls(pynvml)
         # Event data names a GPU by its handle.
         self._index_of: dict[int, int] = {}
 
-    def identify(self, index: int) -> GpuIdentity:
+    def identify(self, index: int) -> Identity:
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            return GpuIdentity(
-                index,
-                str(nvml.nvmlDeviceGetUUID(handle)),
-                str(nvml.nvmlDeviceGetName(handle)),
-                str(nvml.nvmlDeviceGetPciInfo(handle).busId),
-                int(nvml.nvmlDeviceGetMinorNumber(handle)),
-            )
+            return {
+                "index": index,
+                "uuid": str(nvml.nvmlDeviceGetUUID(handle)),
+                "name": str(nvml.nvmlDeviceGetName(handle)),
+                "pci_bus_id": str(nvml.nvmlDeviceGetPciInfo(handle).busId),
+                "minor": int(nvml.nvmlDeviceGetMinorNumber(handle)),
+            }
         except nvml.NVMLError as error:
             raise Unreadable(str(error)) from error
 
@@ -110,6 +111,21 @@ class NvmlLibrary:
         if isinstance(error, nvml.NVMLError_NotSupported | nvml.NVMLError_FunctionNotFound):
             return "unsupported"
         return "lost" if isinstance(error, nvml.NVMLError_GpuIsLost) else "error"
+
+
+def _import_pynvml() -> Any:
+    """nvidia-ml-py, which has no types.
+
+    It imports find_library and never calls it, and with that come subprocess, tempfile and others: 2 MB on every node.
+    """
+    late: Any = ModuleType(_LIBRARY_FINDER)
+    late.find_library = lambda name: importlib.import_module(_LIBRARY_FINDER).find_library(name)
+    if sys.modules.setdefault(_LIBRARY_FINDER, late) is not late:
+        return importlib.import_module("pynvml")
+    try:
+        return importlib.import_module("pynvml")
+    finally:
+        del sys.modules[_LIBRARY_FINDER]
 
 
 def _calls(nvml: Any) -> dict[Poll, list[_Call]]:

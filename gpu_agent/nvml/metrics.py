@@ -6,30 +6,21 @@ What a GPU does not support, or cannot say now, has no sample: never 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from msgspec import UnsetType
 
 from gpu_agent.nvml.fields import CLOCK_EVENT_REASONS, FIELDS, Field
 from gpu_agent.nvml.readings import GpuReading, GpuReadings
 from gpu_agent.nvml.xids import UNKNOWN, XidRule
+from gpu_agent.samples import Sample
 
 _NO_XID = "No Error"
-
-
-class Sample(NamedTuple):
-    """`at_ms`: Unix time at which the GPU answered; 0 where it did not."""
-
-    name: str
-    labels: dict[str, str]
-    value: float
-    at_ms: int
 
 
 def samples(
     readings: GpuReadings, *, hostname: str, rules: Mapping[int, XidRule], hostname_label: str = "Hostname"
 ) -> list[Sample]:
-    """Every sample of a reading."""
+    """Every sample of a reading, as of when the GPU answered."""
     found: list[Sample] = []
     for gpu in readings.gpus:
         if not gpu.identity.uuid:
@@ -74,12 +65,15 @@ def _converted(field: Field, value: int) -> float | None:
 
 
 def _xid_samples(gpu: GpuReading, labels: dict[str, str], rules: Mapping[int, XidRule]) -> list[Sample]:
-    """The last XID as dcgm-exporter has it, and a count, since a repeat of the same one does not show in the first."""
+    """The last XID as dcgm-exporter has it, and a count, since a repeat of the same one does not show in the first.
+
+    They are the agent's own, and so hold now, of a GPU that has not answered for a while, too.
+    """
     if isinstance(gpu.xids, UnsetType):
         return []
     last = gpu.xids.last
     message = rules.get(last, UNKNOWN).name if last else _NO_XID
     return [
-        Sample("DCGM_FI_DEV_XID_ERRORS", {**labels, "err_code": str(last), "err_msg": message}, float(last), gpu.at_ms),
-        Sample("headworks_gpu_xid_errors_total", labels, float(gpu.xids.total), gpu.at_ms),
+        Sample("DCGM_FI_DEV_XID_ERRORS", {**labels, "err_code": str(last), "err_msg": message}, float(last), 0),
+        Sample("headworks_gpu_xid_errors_total", labels, float(gpu.xids.total), 0),
     ]

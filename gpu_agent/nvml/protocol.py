@@ -1,4 +1,7 @@
-"""What the agent and its NVML child say to each other: one JSON object a line, over the child's stdin and stdout."""
+"""What the agent and its NVML child say to each other: one JSON object a line, over the child's stdin and stdout.
+
+The agent's end, which trusts the child in nothing. The child writes the same with Python's own json, and no types.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gpu_agent.nvml.readings import FieldValue, GpuIdentity, Source
+from gpu_agent.nvml.source import LINE_LIMIT_BYTES as LINE_LIMIT_BYTES
 
-# Longer than any answer: 30 fields of one GPU take about 1 KiB.
-LINE_LIMIT_BYTES = 64 * 1024
 Index = Annotated[int, Meta(ge=0, le=1023)]
 Text = Annotated[str, Meta(max_length=500)]
 
@@ -64,9 +66,8 @@ class Watching(Struct, frozen=True, tag="watching"):
 
 
 Told = Ready | Failed | Answer | XidSeen | Watching
-decode_ask = msgspec.json.Decoder(Ask).decode
 decode_told = msgspec.json.Decoder(Told).decode
 
 
-def encode_line(message: Ask | Told) -> bytes:
+def encode_line(message: Ask) -> bytes:
     return msgspec.json.encode(message) + b"\n"

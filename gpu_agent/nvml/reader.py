@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gpu_agent.events import Reporter, Severity
 from gpu_agent.nvml import health
-from gpu_agent.nvml.events import Reporter, Severity
 from gpu_agent.nvml.fields import FIELD_NAMES
 from gpu_agent.nvml.process import MAX_LEFTOVERS, ChildBroken, NvmlChild
 from gpu_agent.nvml.protocol import Answer, Ask, Failed, Ready, Told, Watching, XidSeen
@@ -82,8 +82,9 @@ class NvmlReader:
             return
         self._task = asyncio.create_task(self._supervise())
         await self._first_outcome.wait()
-        # A GPU that answers late is no reason yet to show a node without it.
-        await self._ask_all(self._options.interval_seconds)
+        # A GPU that answers late is no reason yet to show a node without it: where nothing keeps the driver loaded, its
+        # first call takes seconds (5 on an H200).
+        await self._ask_all(health.patience_seconds(self._options.interval_seconds))
 
     async def stop(self) -> None:
         """Let go of NVML."""
@@ -158,6 +159,11 @@ class NvmlReader:
             else:
                 gpus.append(GpuReading(gpu.identity, gpu.state, gpu.fields, gpu.at_ms))
         problems = [self._problem] if self._problem else []
+        problems += [
+            f"GPU {gpu.identity.index} has not said which it is, and is not listed"
+            for gpu in self._gpus
+            if not gpu.identity.uuid
+        ]
         problems += [
             f"GPU {gpu.identity.index}: no XIDs through NVML: {gpu.unwatched}" for gpu in self._gpus if gpu.unwatched
         ]

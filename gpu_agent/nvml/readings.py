@@ -1,4 +1,4 @@
-"""What is known of a node's GPUs at one moment. The NVML child imports this: it stays light."""
+"""What is known of a node's GPUs at one moment."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-# A field's value in NVML's unit, or why there is none.
-Missing = Literal["unsupported", "lost", "error"]
-FieldValue = int | Missing
+from gpu_agent.nvml.source import FieldValue as FieldValue
+from gpu_agent.nvml.source import Source as Source
+
 # `unresponsive`: an answer is overdue. `error`: it answers, with errors alone.
 GpuState = Literal["ok", "lost", "error", "unresponsive"]
-Source = Literal["nvml", "simulated", "none"]
 
 
 class GpuIdentity(Struct, frozen=True):

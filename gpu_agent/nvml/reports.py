@@ -9,6 +9,9 @@ from msgspec import UNSET, UnsetType
 from gpu_agent.nvml.readings import GpuReading, GpuReadings
 from wire.messages import GpuReport
 
+# What a report takes of problems.
+_PROBLEMS_LIMIT, _PROBLEM_CHARACTERS = 64, 2000
+
 
 def gpu_reports(readings: GpuReadings, before: Iterable[GpuReport] = ()) -> list[GpuReport]:
     """The GPUs as a node report lists them: those that ever said who they are, whether they answer now or not.
@@ -39,4 +42,10 @@ def _report(gpu: GpuReading, before: GpuReport | None, simulated: bool) -> GpuRe
         memory_bytes=memory_bytes,
         pci_bus_id=gpu.identity.pci_bus_id or UNSET,
         simulated=simulated,
+        state=gpu.state,
     )
+
+
+def gpu_problems(readings: GpuReadings) -> list[str]:
+    """What does not work in reading the GPUs, as far as a node report has room for it."""
+    return [problem[:_PROBLEM_CHARACTERS] for problem in readings.problems[:_PROBLEMS_LIMIT]]

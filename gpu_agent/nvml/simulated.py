@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from gpu_agent.nvml.fields import FIELDS, Poll
-from gpu_agent.nvml.readings import FieldValue, GpuIdentity, Source
-from gpu_agent.nvml.source import Unreadable, Unusable
+from gpu_agent.nvml.source import FieldValue, Identity, Source, Unreadable, Unusable
 
 _MAX_FILE_BYTES = 4 << 20
 _HANG_POLL_SECONDS = 0.01
@@ -84,11 +83,11 @@ class SimulatedSource:
         self.driver_version = machine.driver_version
         self.count = len(machine.gpus)
 
-    def identify(self, index: int) -> GpuIdentity:
+    def identify(self, index: int) -> Identity:
         gpu = self._gpu(index)
         if gpu.state == "lost":
             raise Unreadable("GPU is lost")
-        return GpuIdentity(index, gpu.uuid, gpu.name, gpu.pci_bus_id, index)
+        return {"index": index, "uuid": gpu.uuid, "name": gpu.name, "pci_bus_id": gpu.pci_bus_id, "minor": index}
 
     def read(self, index: int, poll: Poll) -> dict[str, FieldValue]:
         gpu = self._gpu(index)

@@ -1,11 +1,30 @@
-"""What the NVML child reads GPUs through: the real library, or a state file of simulated ones."""
+"""What the NVML child reads GPUs through: the real library, or a state file of simulated ones.
+
+The child imports this, and each module that it need not import is memory that a node has for other work.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol, TypedDict
 
 from gpu_agent.nvml.fields import Poll
-from gpu_agent.nvml.readings import FieldValue, GpuIdentity, Source
+
+# A line of the protocol is longer than any answer: 30 fields of one GPU take about 1 KiB.
+LINE_LIMIT_BYTES = 64 * 1024
+# A field's value in NVML's unit, or why there is none.
+Missing = Literal["unsupported", "lost", "error"]
+FieldValue = int | Missing
+Source = Literal["nvml", "simulated", "none"]
+
+
+class Identity(TypedDict):
+    """What a GPU says of itself; the agent keeps it as a GpuIdentity."""
+
+    index: int
+    uuid: str
+    name: str
+    pci_bus_id: str
+    minor: int
 
 
 class Unusable(Exception):
@@ -27,7 +46,7 @@ class GpuSource(Protocol):
     driver_version: str
     count: int
 
-    def identify(self, index: int) -> GpuIdentity:
+    def identify(self, index: int) -> Identity:
         """Raises: Unreadable."""
 
     def read(self, index: int, poll: Poll) -> dict[str, FieldValue]:

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from gpu_agent.nvml.events import Severity
+from gpu_agent.events import Severity
 from wire.files import read_bounded
 from wire.messages import UNREADABLE
 

@@ -6,7 +6,7 @@ from simulator.gpu.build import build
 from simulator.gpu.state import StateFile, healthy_machine
 from tests.gpu_agent.fake_engine import fake_engine
 from tests.services import service_binary
-from tests.wire.fake_control import fake_control
+from tests.wire.fake_control import JOIN_TOKEN, fake_control
 
 
 @pytest.fixture
@@ -35,3 +35,14 @@ def state(tmp_path, monkeypatch):
     file.create(healthy_machine(3))
     monkeypatch.setenv("HEADWORKS_FAKE_NVML_STATE", str(file.path))
     return file
+
+
+@pytest.fixture
+def environment(fake_nvml, state):
+    """Settings of an agent's process that reads the simulated GPUs and enrols with the test's control plane."""
+    return {
+        "HEADWORKS_AGENT_JOIN_TOKEN": JOIN_TOKEN,
+        "HEADWORKS_AGENT_GPU_SOURCE": "nvml",
+        "HEADWORKS_AGENT_NVML_LIBRARY": str(fake_nvml),
+        "HEADWORKS_AGENT_GPU_INTERVAL_SECONDS": "0.2",
+    }

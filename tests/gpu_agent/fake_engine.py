@@ -20,6 +20,7 @@ class FakeEngine:
     url: str = ""
     pages: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     hung: set[str] = field(default_factory=set)
+    headers: dict[str, str] = field(default_factory=lambda: {"Content-Type": "text/plain; version=0.0.4"})
     requests: list[web.BaseRequest] = field(default_factory=list)
 
     async def _answer(self, request: web.Request) -> web.Response:
@@ -27,7 +28,7 @@ class FakeEngine:
         if request.path in self.hung:
             await asyncio.Event().wait()
         status, body = self.pages.get(request.path, (404, b""))
-        return web.Response(status=status, body=body, headers={"Location": "/elsewhere"})
+        return web.Response(status=status, body=body, headers={"Location": "/elsewhere", **self.headers})
 
 
 def vllm_pages() -> dict[str, tuple[int, bytes]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from bench.support.memory import children as children
 from tests.services import Process
 
 
@@ -23,15 +24,5 @@ def agent(tmp_path: Path, url: str, *options: str, **environment: str) -> Proces
     )
 
 
-def children(pid: int) -> list[int]:
-    return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
-
-
 def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
-
-
-def most_resident_kib(pid: int) -> int:
-    """The most memory that the process ever held; pages that it shares with others count in full."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])

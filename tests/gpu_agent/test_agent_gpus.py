@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
+from bench.support.compiled import compiled
+from bench.support.memory import resident_together
 from simulator.gpu import fault
 from simulator.gpu.state import healthy_machine
-from tests.gpu_agent.processes import agent, children, exists, most_resident_kib
+from tests.gpu_agent.processes import agent, children, exists
 from tests.wire.examples import node_content
-from tests.wire.fake_control import DEADLINE_SECONDS, JOIN_TOKEN, snapshot_event
+from tests.wire.fake_control import DEADLINE_SECONDS, snapshot_event
 
 REPORT = "/api/v1/nodes/report"
-RESIDENT_LIMIT_KIB = 60 * 1024
-
-
-@pytest.fixture
-def environment(fake_nvml, state):
-    return {
-        "HEADWORKS_AGENT_JOIN_TOKEN": JOIN_TOKEN,
-        "HEADWORKS_AGENT_GPU_SOURCE": "nvml",
-        "HEADWORKS_AGENT_NVML_LIBRARY": str(fake_nvml),
-        "HEADWORKS_AGENT_GPU_INTERVAL_SECONDS": "0.2",
-    }
+RESIDENT_LIMIT_BYTES = 60_000_000
 
 
 async def reported_memory(control, wanted):
@@ -98,8 +88,10 @@ async def test_a_node_without_nvml_says_so(control, tmp_path, environment):
     environment |= {"HEADWORKS_AGENT_NVML_LIBRARY": "", "LD_LIBRARY_PATH": str(tmp_path)}
     with agent(tmp_path, control.url, **environment) as process:
         report = await control.posted(REPORT)
-        assert report == {"version": report["version"]}, "no GPUs, and source none, which goes unsaid"
-        assert " WARNING " in await logged(process, "NVML: NVML Shared Library Not Found")
+        problem = "no NVML library: NVML Shared Library Not Found"
+        assert report.keys() == {"version", "gpu_problems"}, "no GPUs, and source none, which goes unsaid"
+        assert problem in report["gpu_problems"]
+        assert " WARNING " in await logged(process, f"NVML: {problem}")
 
 
 async def test_it_ends_on_sigterm_while_nvml_hangs_in_its_opening(control, tmp_path, environment, state):
@@ -116,6 +108,8 @@ async def test_with_eight_gpus_and_an_engine_the_agent_and_its_child_keep_to_the
     control, engine, tmp_path, environment, state
 ):
     state.create(healthy_machine(8))
+    modules = ("gpu_agent.cli", "gpu_agent.nvml.child", "gpu_agent.nvml.library", "pynvml")
+    environment |= await asyncio.to_thread(compiled, modules, tmp_path / "compiled")
     with agent(tmp_path, control.url, HEADWORKS_AGENT_REPORT_INTERVAL_SECONDS="0.1", **environment) as process:
         (await control.stream()).send(snapshot_event(3, node_content(e1=engine.url)))
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -125,4 +119,4 @@ async def test_with_eight_gpus_and_an_engine_the_agent_and_its_child_keep_to_the
                     report = await control.posted(REPORT)
         assert len(report["gpus"]) == 8
         (child,) = children(process.pid)
-        assert most_resident_kib(process.pid) + most_resident_kib(child) <= RESIDENT_LIMIT_KIB
+        assert resident_together((process.pid, child)) <= RESIDENT_LIMIT_BYTES

@@ -73,13 +73,24 @@ def test_it_dies_where_one_of_its_threads_does_so_that_another_takes_its_place(c
     assert b"Invalid Argument" in child.stderr.read()
 
 
+def test_other_options_are_refused_with_those_that_there_are():
+    done = subprocess.run([*CHILD, "--driver", "x"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "--library PATH | --simulated PATH" in done.stderr
+
+
 def test_it_holds_only_what_it_uses():
-    """Each node runs one: an event loop or the messages of the control plane would cost it megabytes for nothing."""
+    """Each node runs one: an event loop or typed messages would cost it megabytes for nothing."""
     listed = subprocess.run(
-        [sys.executable, "-c", "import sys, gpu_agent.nvml.child; print(*sys.modules)"],
+        [
+            sys.executable, "-c",
+            "import sys, gpu_agent.nvml.child, gpu_agent.nvml.library as library; library._import_pynvml();"
+            "print(*sys.modules); from ctypes.util import find_library; find_library('c')",
+        ],
         capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    assert not {"asyncio", "aiohttp", "wire.messages", "pynvml"} & set(listed)
+    assert not {"asyncio", "aiohttp", "inspect", "msgspec", "subprocess", "tempfile"} & set(listed)
+    assert "pynvml" in listed
 
 
 def test_the_library_that_is_named_is_the_one_that_is_used(fake_nvml, state, tmp_path):

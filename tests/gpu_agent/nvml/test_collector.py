@@ -99,7 +99,29 @@ async def test_a_gpu_lost_from_the_start_hides_no_other(collect, state, source_o
     watched = await collect(**source_options)
     readings = await read_until(watched, lambda now: states(now) == ["lost", "ok", "ok"], "the two that are there")
     assert readings.gpus[0].identity.uuid == ""
-    assert readings.problems[0] == "GPU 0: no XIDs through NVML: GPU is lost"
+    assert readings.problems[:2] == [
+        "GPU 0 has not said which it is, and is not listed",
+        "GPU 0: no XIDs through NVML: GPU is lost",
+    ]
+
+
+async def test_the_first_reading_waits_for_a_gpu_whose_driver_loads_longer_than_an_interval(
+    collect, state, source_options
+):
+    interval_seconds = 1.0
+
+    def loaded():
+        with state.change() as machine:
+            fault.recover(machine, 1)
+
+    with state.change() as machine:
+        fault.hang(machine, 1)
+    asyncio.get_running_loop().call_later(1.5 * interval_seconds, loaded)
+    watched = await collect(**source_options, interval_seconds=interval_seconds)
+    readings = await watched.collector.read()
+    assert states(readings) == HEALTHY
+    assert readings.gpus[1].identity.uuid == state.read().gpus[1].uuid
+    assert watched.events == []
 
 
 async def test_nvml_that_fails_to_open_is_an_event_and_is_tried_again(collect, state, source_options):
@@ -232,7 +254,7 @@ async def test_a_node_without_nvml_says_so_and_that_is_no_fault(collect, tmp_pat
         assert readings.problems[0].startswith("the NVML library cannot be loaded: ")
         assert watched.kinds() == ["nvml_failed"]
     else:
-        assert readings.problems[0] == "NVML Shared Library Not Found"
+        assert readings.problems[0] == "no NVML library: NVML Shared Library Not Found"
         assert watched.events == []
 
 
@@ -289,6 +311,26 @@ async def test_xid_79_through_nvml_and_twice_through_the_kernel_log_counts_once(
     readings = await read_until(watched, lambda now: now.gpus[0].xids.total == 1, "the kernel log's XID 31")
     assert readings.gpus[2].xids == XidTally(last=79, total=1)
     assert sorted(watched.kinds()) == ["gpu_lost", "xid", "xid"]
+
+
+async def test_an_xid_that_nvml_told_of_before_a_restart_is_not_told_again_by_the_kernel_log(
+    collect, state, source_options, tmp_path
+):
+    watched = await collect(**source_options)
+    await read_until(watched, lambda now: states(now) == HEALTHY, "three watched GPUs")
+    with state.change() as machine:
+        fault.throw_xid(machine, 2, 79)
+    await read_until(watched, lambda now: "xid" in watched.kinds(), "NVML's XID")
+    await watched.collector.stop()
+    kmsg = tmp_path / "kmsg"
+    now_us = int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6)
+    kmsg.write_text(
+        f"2,900,{now_us},-;NVRM: Xid (PCI:0000:03:00): 79, pid='<unknown>', GPU has fallen off the bus.\n"
+        f"2,901,{now_us},-;NVRM: Xid (PCI:0000:01:00): 31, pid=1, name=python\n"
+    )
+    watched = await collect(**source_options, kmsg_path=kmsg)
+    await read_until(watched, lambda now: "xid" in watched.kinds(), "the other XID")
+    assert [event.detail.split()[1] for event in watched.events if event.kind == "xid"] == ["31"]
 
 
 async def test_xids_are_told_without_nvml_by_the_kernel_log_alone(collect, tmp_path):

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_agent.nvml.ledger import EVENT_SPACING_MS, SAME_XID_MS, Entry, XidLedger
+from gpu_agent.nvml.ledger import EVENT_SPACING_MS, SAME_XID_MS, Entry, KeptStream, XidLedger
 
 GPU = (0, 5, 0)
 
@@ -43,6 +44,27 @@ def test_a_storm_gives_one_event_in_a_while_and_the_next_says_how_many_there_wer
         Entry(True, 0),
         Entry(True, EVENT_SPACING_MS // 100 - 1),
     ]
+
+
+def restarted(ledger):
+    return XidLedger(msgspec.json.decode(msgspec.json.encode(ledger.kept()), type=list[KeptStream]))
+
+
+def test_what_nvml_told_before_a_restart_the_kernel_log_does_not_tell_again():
+    ledger = XidLedger()
+    ledger.add("nvml", GPU, 79, 1000)
+    ledger = restarted(ledger)
+    assert ledger.add("kmsg", GPU, 79, 990) is None
+    assert ledger.add("text", GPU, 79, 995) is None
+    assert ledger.add("kmsg", GPU, 79, 1000 + EVENT_SPACING_MS) == Entry(say=True, unsaid=0)
+
+
+def test_a_storm_goes_on_over_a_restart():
+    ledger = XidLedger()
+    for at_ms in range(0, 500, 100):
+        ledger.add("nvml", GPU, 31, at_ms)
+    ledger = restarted(ledger)
+    assert ledger.add("nvml", GPU, 31, EVENT_SPACING_MS) == Entry(say=True, unsaid=4)
 
 
 @given(st.lists(st.tuples(st.integers(0, 100_000), st.booleans(), st.booleans(), st.integers(0, 200)), max_size=60))

@@ -1,4 +1,4 @@
-"""Events about GPUs, on their way to the control plane."""
+"""Events of this node, on their way to the control plane."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reporter:
         at_ms: int | None = None,
         event_id: str | None = None,
     ) -> None:
-        """`subject`: a GPU's UUID, a PCI bus id, or the name of what failed. `event_id`: the same for a resend."""
+        """`subject`: a GPU's UUID, a PCI bus id, or the name of what it is about. `event_id`: the same for a resend."""
         self._sink(
             Event(
                 id=event_id or uuid.uuid4().hex,

@@ -11,10 +11,32 @@ import aiohttp
 _NO_LIMIT = aiohttp.ClientTimeout(total=None)
 # Below the 5 s after which vLLM's server closes idle connections, so that none is closed while a request is sent.
 _KEEP_ALIVE_SECONDS = 2
+# Packing costs both sides more than it saves on one machine, and could unpack to anything.
+_HEADERS = {"Accept-Encoding": "identity"}
 
 
 class PageUnavailable(Exception):
     """A page that could not be read; the message says why."""
+
+
+class Page:
+    """An answer of status 200 whose body is still to be read. `media_type` is without parameters; empty: not said."""
+
+    def __init__(self, response: aiohttp.ClientResponse, limit_bytes: int) -> None:
+        self._response, self._limit_bytes = response, limit_bytes
+        self.media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes. Raises: PageUnavailable."""
+        coding = self._response.headers.get("Content-Encoding", "identity")
+        if coding != "identity":
+            raise PageUnavailable(f"answered in Content-Encoding {coding[:20]!r}, which was not asked for")
+        read_bytes = 0
+        async for chunk in self._response.content.iter_any():
+            read_bytes += len(chunk)
+            if read_bytes > self._limit_bytes:
+                raise PageUnavailable(f"answered more than {self._limit_bytes} bytes")
+            yield chunk
 
 
 class EnginePages:
@@ -27,9 +49,11 @@ class EnginePages:
         self._timeout_seconds = timeout_seconds
         self._limit_bytes = limit_bytes
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(keepalive_timeout=_KEEP_ALIVE_SECONDS),
+            connector=aiohttp.TCPConnector(keepalive_timeout=_KEEP_ALIVE_SECONDS, limit=0),
             timeout=_NO_LIMIT,
             cookie_jar=aiohttp.DummyCookieJar(),
+            headers=_HEADERS,
+            auto_decompress=False,
         )
 
     async def close(self) -> None:
@@ -41,33 +65,22 @@ class EnginePages:
 
     async def check(self, url: str, deadline: float) -> None:
         """Raises PageUnavailable unless `url` answers 200."""
-        async with self._open(url, deadline):
+        async with self.open(url, deadline):
             pass
 
     async def read(self, url: str, deadline: float) -> bytes:
         """The whole page. Raises: PageUnavailable."""
-        return b"\n".join([line async for line in self.lines(url, deadline)])
-
-    async def lines(self, url: str, deadline: float) -> AsyncIterator[bytes]:
-        """The page line by line, so that a long one is never held whole. Raises: PageUnavailable."""
-        async with self._open(url, deadline) as response:
-            read_bytes, rest = 0, b""
-            async for chunk in response.content.iter_any():
-                read_bytes += len(chunk)
-                if read_bytes > self._limit_bytes:
-                    raise PageUnavailable(f"answered more than {self._limit_bytes} bytes")
-                *ended, rest = (rest + chunk).split(b"\n")
-                for line in ended:
-                    yield line
-            yield rest
+        async with self.open(url, deadline) as page:
+            return b"".join([chunk async for chunk in page.chunks()])
 
     @asynccontextmanager
-    async def _open(self, url: str, deadline: float) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def open(self, url: str, deadline: float) -> AsyncIterator[Page]:
+        """Raises, also for what is done within: PageUnavailable."""
         try:
             async with asyncio.timeout_at(deadline), self._session.get(url, allow_redirects=False) as response:
                 if response.status != 200:
                     raise PageUnavailable(f"answered {response.status}")
-                yield response
+                yield Page(response, self._limit_bytes)
         except TimeoutError as error:
             raise PageUnavailable("no answer in time") from error
         except (aiohttp.ClientError, OSError) as error:

@@ -1,0 +1,280 @@
+"""What the agent costs its node: memory and CPU, its NVML child included, and what a hung part does to the others.
+
+A real agent process reads eight simulated GPUs through the simulated NVML library, which `simulator.gpu.drive` keeps
+moving, and eight engines whose pages are a real vLLM's of 614 lines, everything every 5 s, and pushes to a control
+plane that only takes. It is measured for 45 s. Then one GPU hangs and one engine stops answering, for 30 s: how much
+later are samples of the others read and taken than before?
+
+Resident is what both processes hold between them: a page of the interpreter's file that both have mapped is in memory
+once. The sums of the kernel's RSS (such a page counts twice) and PSS (by share, all other processes' included) stand
+below.
+
+Beside it a peer: processor time of one page through the agent's scanner and through prometheus_client's parser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from aiohttp import web
+from prometheus_client.parser import text_string_to_metric_families
+
+from bench.config_push import cpu_seconds
+from bench.support.compiled import compiled
+from bench.support.memory import Memory, children, memory_of, resident_together
+from bench.support.snapshot_server import SnapshotServer
+from gpu_agent.engines.numbers import readings
+from gpu_agent.engines.scan import Scan
+from simulator.gpu import fault
+from simulator.gpu.build import build
+from simulator.gpu.state import StateFile
+from wire.remote_write import METRIC_NAME, Bounds, decode_series
+
+NODE = "bench"
+GPUS = ENGINES = 8
+INTERVAL_SECONDS = 5.0
+WARM_UP_SECONDS, CALM_SECONDS, HUNG_SECONDS = 12, 45, 30
+START_SECONDS = 60
+PEER_PAGES = 40
+PAGE = Path(__file__).resolve().parents[1] / "tests/gpu_agent/data/vllm-0.32.0-metrics.txt"
+MODULES = ("gpu_agent.cli", "gpu_agent.nvml.child", "gpu_agent.nvml.library", "pynvml")
+TARGETS = {
+    "resident_mb": ("at most", 60.0),
+    "cpu_percent_of_a_core": ("at most", 2.0),
+    "gpus_delayed_by_a_hung_one_ms": ("at most", 100.0),
+    "engines_delayed_by_a_hung_one_ms": ("at most", 100.0),
+}
+
+
+class Arrival(NamedTuple):
+    """One sample that was taken. `at_ms` and `arrived_ms`: Unix time at which it was so, and at which it came."""
+
+    part: str
+    at_ms: int
+    arrived_ms: float
+
+
+class Control(SnapshotServer):
+    """Notes when the samples of each GPU and engine came."""
+
+    def __init__(self, engine_ports: Iterable[int]) -> None:
+        engine = {"kind": "vllm", "pool": "bench", "model": "bench/model"}
+        engines = {f"e{place}": {**engine, "url": f"http://127.0.0.1:{p}"} for place, p in enumerate(engine_ports)}
+        super().__init__({"kind": "node", "schema": 1, "node": {"name": NODE}, "engines": engines})
+        self.arrivals: list[Arrival] = []
+        self.samples = 0
+
+    async def _write(self, request: web.Request) -> web.Response:
+        body, now_ms = await request.read(), time.time() * 1000
+        series = decode_series(body, Bounds())
+        self.samples += len(series)
+        for each in series:
+            labels = each.labels
+            if labels[METRIC_NAME] in ("headworks_gpu_up", "headworks_engine_up"):
+                part = f"gpu{labels['gpu']}" if "gpu" in labels else labels["engine"]
+                self.arrivals.append(Arrival(part, each.samples[0][0], now_ms))
+        return web.Response(status=204)
+
+
+@asynccontextmanager
+async def running(
+    log: Path, *arguments: str, environment: Mapping[str, str] | None = None, stdout: int = DEVNULL
+) -> AsyncIterator[Process]:
+    """A process whose words go to a file: a pipe that nobody reads would stop it when it is full."""
+    with log.open("wb") as words:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", *arguments, stdin=DEVNULL, stdout=stdout, stderr=words,
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            # One that is stopped ends only when it goes on.
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        await process.wait()
+
+
+async def engines(stack: AsyncExitStack, folder: Path, count: int) -> tuple[Process, list[int]]:
+    log = folder / f"engines-{count}.log"
+    arguments = ("bench.support.engine_pages", str(PAGE), str(count))
+    process = await stack.enter_async_context(running(log, *arguments, stdout=PIPE))
+    assert process.stdout is not None
+    ports = [int(port) for port in (await process.stdout.readline()).split()]
+    if len(ports) != count:
+        raise RuntimeError(f"the engines' pages are not served: {log.read_text()[-2000:]}")
+    return process, ports
+
+
+async def simulated_gpus(stack: AsyncExitStack, folder: Path) -> tuple[StateFile, dict[str, str]]:
+    """The state file, and the settings with which an agent reads it through NVML."""
+    state = StateFile(folder / "gpus.json")
+    library = await asyncio.to_thread(build, folder / "nvml")
+    arguments = (str(state.path), "--gpus", str(GPUS), "--seed", "1", "--name", NODE)
+    await stack.enter_async_context(running(folder / "drive.log", "simulator.gpu.drive", *arguments))
+    await until(state.path.exists, "the state file of the GPUs")
+    return state, {
+        "HEADWORKS_FAKE_NVML_STATE": str(state.path),
+        "HEADWORKS_AGENT_NVML_LIBRARY": str(library),
+        "HEADWORKS_AGENT_GPU_SOURCE": "nvml",
+        "HEADWORKS_AGENT_KMSG_PATH": str(folder / "kmsg"),
+        "HEADWORKS_AGENT_PROBE_INTERVAL_SECONDS": str(INTERVAL_SECONDS),
+        "HEADWORKS_AGENT_GPU_INTERVAL_SECONDS": str(INTERVAL_SECONDS),
+    }
+
+
+async def until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not holds():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"waited {START_SECONDS} s for {what}")
+        await asyncio.sleep(0.05)
+
+
+async def bench() -> dict[str, float]:
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headworks-bench-")))
+        (folder / "kmsg").touch()
+        _, ports = await engines(stack, folder, ENGINES - 1)
+        one, its_port = await engines(stack, folder, 1)
+        state, settings = await simulated_gpus(stack, folder)
+        control = Control([*ports, *its_port])
+        await control.start()
+        stack.push_async_callback(control.stop)
+        environment = {
+            **settings,
+            **await asyncio.to_thread(compiled, MODULES, folder / "compiled"),
+            "HEADWORKS_AGENT_JOIN_TOKEN": control.join_token,
+        }
+        options = ("--control-url", control.url, "--name", NODE, "--state-dir", str(folder / "state"))
+        agent = await stack.enter_async_context(
+            running(folder / "agent.log", "gpu_agent.cli", *options, environment=environment)
+        )
+        await until(lambda: len({arrival.part for arrival in control.arrivals}) == GPUS + ENGINES, "all samples")
+        await asyncio.sleep(WARM_UP_SECONDS)
+        figures = await calm(agent.pid, control)
+        figures |= await hung(state, one, control, figures)
+        return figures | peer()
+
+
+async def calm(agent: int, control: Control) -> dict[str, float]:
+    (child,) = children(agent)
+    cpu_before = [cpu_seconds(agent), cpu_seconds(child)]
+    samples_before, begun = control.samples, time.monotonic()
+    control.arrivals.clear()
+    together: list[int] = []
+    apart: list[tuple[Memory, Memory]] = []
+    while time.monotonic() - begun < CALM_SECONDS:
+        together.append(resident_together((agent, child)))
+        apart.append((memory_of(agent), memory_of(child)))
+        await asyncio.sleep(1)
+    seconds = time.monotonic() - begun
+    agent_cpu, child_cpu = (
+        (cpu_seconds(pid) - before) / seconds * 100 for pid, before in zip((agent, child), cpu_before, strict=True)
+    )
+    return {
+        "resident_mb": max(together) / 1e6,
+        "sum_of_both_rss_mb": max(one.resident + other.resident for one, other in apart) / 1e6,
+        "sum_of_both_pss_mb": max(one.proportional + other.proportional for one, other in apart) / 1e6,
+        "agent_rss_mb": max(one.resident for one, _ in apart) / 1e6,
+        "nvml_child_rss_mb": max(other.resident for _, other in apart) / 1e6,
+        "cpu_percent_of_a_core": agent_cpu + child_cpu,
+        "agent_cpu_percent": agent_cpu,
+        "nvml_child_cpu_percent": child_cpu,
+        "samples_per_second": (control.samples - samples_before) / seconds,
+        "calm_reading_late_ms": late_ms(control.arrivals),
+        "calm_age_when_taken_ms": age_ms(control.arrivals),
+    }
+
+
+async def hung(state: StateFile, engine: Process, control: Control, before: Mapping[str, float]) -> dict[str, float]:
+    """One GPU hangs, one engine stops; how much later than `before` the samples of the others are read and taken."""
+    with state.change() as machine:
+        fault.hang(machine, GPUS - 1)
+    engine.send_signal(signal.SIGSTOP)
+    control.arrivals.clear()
+    await asyncio.sleep(HUNG_SECONDS)
+    ill = {f"gpu{GPUS - 1}", f"e{ENGINES - 1}"}
+    others = [arrival for arrival in control.arrivals if arrival.part not in ill]
+    gpus = [arrival for arrival in others if arrival.part.startswith("gpu")]
+    of_engines = [arrival for arrival in others if not arrival.part.startswith("gpu")]
+    if {arrival.part for arrival in others} | ill != {f"gpu{n}" for n in range(GPUS)} | {
+        f"e{n}" for n in range(ENGINES)
+    }:
+        raise RuntimeError("samples of a GPU or engine that does not hang stopped as well")
+    reading_ms, taken_ms = before["calm_reading_late_ms"], before["calm_age_when_taken_ms"]
+    return {
+        "gpus_delayed_by_a_hung_one_ms": max(0.0, late_ms(gpus) - reading_ms),
+        "engines_delayed_by_a_hung_one_ms": max(0.0, late_ms(of_engines) - reading_ms, age_ms(of_engines) - taken_ms),
+    }
+
+
+def late_ms(arrivals: Iterable[Arrival]) -> float:
+    """How much longer than an interval the times between two readings of a part were, all but the longest 5 %."""
+    read = defaultdict(set)
+    for arrival in arrivals:
+        read[arrival.part].add(arrival.at_ms)
+    gaps = sorted(after - before for times in read.values() for before, after in pairwise(sorted(times)))
+    return max(0.0, gaps[len(gaps) * 95 // 100] - INTERVAL_SECONDS * 1000)
+
+
+def age_ms(arrivals: Iterable[Arrival]) -> float:
+    """The time from the reading of an engine until its samples were taken, all but the longest 5 %."""
+    ages = sorted(each.arrived_ms - each.at_ms for each in arrivals if not each.part.startswith("gpu"))
+    return ages[len(ages) * 95 // 100]
+
+
+def peer() -> dict[str, float]:
+    page = PAGE.read_bytes()
+    ours, theirs = [], []
+    for _ in range(PEER_PAGES):
+        begun = time.process_time()
+        scan = Scan("vllm", "text/plain")
+        scan.feed(page)
+        found = readings("vllm", scan.end())
+        ours.append(time.process_time() - begun)
+        begun = time.process_time()
+        families = list(text_string_to_metric_families(page.decode()))
+        theirs.append(time.process_time() - begun)
+        if not found or not families:
+            raise RuntimeError("a page without metrics")
+    return {
+        "cpu_ms_per_page": statistics.median(ours) * 1000,
+        "peer_prometheus_client_cpu_ms_per_page": statistics.median(theirs) * 1000,
+    }
+
+
+def main() -> int:
+    """Prints a table, then one JSON object. Exit status 0 only if every target holds."""
+    figures = {name: round(value, 3) for name, value in asyncio.run(bench()).items()}
+    verdicts = {name: figures[name] <= bound for name, (_, bound) in TARGETS.items()}
+    print(__doc__)
+    for name, value in figures.items():
+        target = ""
+        if name in TARGETS:
+            relation, bound = TARGETS[name]
+            target = f"  {relation} {bound:g}: {verdicts[name]} ({value / bound:.2f} of it)"
+        print(f"{name:40} {value:12.3f}{target}")
+    targets = {name: f"{relation} {bound:g}" for name, (relation, bound) in TARGETS.items()}
+    holds = all(verdicts.values())
+    print(json.dumps({"benchmark": "agent", "figures": figures, "targets": targets, "holds": holds}))
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""A node's engines: are they up, and what their metrics pages say, under one set of names."""
