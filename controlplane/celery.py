@@ -6,10 +6,15 @@ import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
+from typing import Any
+
 from celery import Celery
-from celery.beat import EmbeddedService
+from celery.beat import EmbeddedService, Scheduler
 from celery.schedules import crontab
+from celery.signals import heartbeat_sent
 from django.conf import settings
+
+from controlplane import settings_rows as rows
 
 # Without Redis: one machine, one worker, a broker of files.
 EMBEDDED = not settings.HEADWORKS_REDIS_URL
@@ -26,33 +31,64 @@ app.conf.update(
     worker_hijack_root_logger=False,
     beat_schedule={
         "compact-metrics": {"task": "controlplane.telemetry.tasks.compact_metrics", "schedule": 60.0},
+        # A commit asks for it at once; this finds what is to be tried again, and what a worker that died had begun.
+        "deliver": {"task": "controlplane.alerts.tasks.deliver", "schedule": 2.0, "options": {"expires": 10}},
+        # Each rule says itself when it is due (HEADWORKS_RULE_INTERVAL_SECONDS).
+        "evaluate-rules": {
+            "task": "controlplane.alerts.tasks.evaluate_rules",
+            "schedule": 3.0,
+            "options": {"expires": 10},
+        },
+        "prune-alerts": {"task": "controlplane.alerts.tasks.prune", "schedule": crontab(minute="37")},
+        "settle-incidents": {"task": "controlplane.alerts.tasks.settle_incidents", "schedule": 60.0},
         "prune-revisions": {"task": "controlplane.configs.tasks.prune_revisions", "schedule": crontab(minute="17")},
     },
 )
 if EMBEDDED:
     _files = settings.DATA_DIR / "broker"
     _files.mkdir(parents=True, exist_ok=True, mode=0o700)
+    app.conf.broker_transport = "controlplane.core.file_broker:Transport"
     app.conf.broker_transport_options = {
         "data_folder_in": str(_files),
         "data_folder_out": str(_files),
         "control_folder": str(_files / "control"),
+        # Seconds: a commit that wakes the worker waits for the next look, by default for up to 1.
+        "polling_interval": 0.2,
     }
+else:
+    # A commit wakes the worker: who wrote must not wait for a Redis that is away.
+    app.conf.broker_transport_options = {"socket_connect_timeout": 2}
 app.autodiscover_tasks()
 
 
-# In memory: the schedule is above, and a file of it could be torn by a kill.
-_SCHEDULER = "celery.beat:Scheduler"
+@heartbeat_sent.connect  # type: ignore[untyped-decorator]
+def _renew_pulse(**_: Any) -> None:
+    """Called for each heartbeat of a worker, and each task of the beat, that the broker took."""
+    if file := rows.PULSE_FILE.read():
+        file.touch()
+
+
+class _Scheduler(Scheduler):  # type: ignore[misc]
+    """In memory: the schedule is above, and a file of it could be torn by a kill."""
+
+    def apply_async(self, *args: Any, **options: Any) -> Any:
+        sent = super().apply_async(*args, **options)
+        _renew_pulse()
+        return sent
+
+
+# Each task that can take long runs in one thread at most: one is left for those that are short.
+_THREADS = 4
 
 
 def run_worker() -> None:
     """Work until SIGTERM. Embedded, beat is a thread of this process, so that a kill ends both."""
     if EMBEDDED:
-        EmbeddedService(app, thread=True, scheduler_cls=_SCHEDULER).start()
-    app.worker_main(
-        ["worker", "--pool=threads", "--concurrency=2", "--loglevel=INFO", "--without-gossip", "--without-mingle"]
-    )
+        EmbeddedService(app, thread=True, scheduler_cls=_Scheduler).start()
+    threads = ["--pool=threads", f"--concurrency={_THREADS}"]
+    app.worker_main(["worker", *threads, "--loglevel=INFO", "--without-gossip", "--without-mingle"])
 
 
 def run_beat() -> None:
     """Put scheduled work on the broker until SIGTERM; with Redis one process does so for all workers."""
-    app.Beat(scheduler=_SCHEDULER, loglevel="INFO").run()
+    app.Beat(scheduler=_Scheduler, loglevel="INFO").run()

@@ -46,6 +46,7 @@ INSTALLED_APPS = [
     "controlplane.alerts",
     "controlplane.api",
     "controlplane.web",
+    "dashboards",
 ]
 
 MIDDLEWARE = [
@@ -102,6 +103,7 @@ def _database() -> dict[str, Any]:
             },
         }
     database: dict[str, Any] = dict(dj_database_url.parse(rows.DATABASE_URL.read()))
+    database["PASSWORD"] = database["PASSWORD"] or rows.DATABASE_PASSWORD.read()
     database["OPTIONS"] = {
         # A server that is away or stuck ends a call instead of holding its thread for good. What DATABASE_URL gives
         # comes first, such as ?options=-c%20statement_timeout=0 for a migration of very large tables.
@@ -158,4 +160,6 @@ LOGGING = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": "INFO"},
+    # They would say of every task that it was sent, came in and ended, several times a second.
+    "loggers": {name: {"level": "WARNING"} for name in ("celery.beat", "celery.worker.strategy", "celery.app.trace")},
 }

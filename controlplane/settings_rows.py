@@ -83,6 +83,16 @@ DATABASE_URL = Setting(
     "postgres://… for the production profile; empty means SQLite in the data directory, which needs no server.",
     database_url,
     secret=True,
+    in_file=True,
+)
+DATABASE_PASSWORD = Setting(
+    "HEADWORKS_DATABASE_PASSWORD",
+    "",
+    "Password of the database's user where HEADWORKS_DATABASE_URL carries none: one file can then give it to "
+    "PostgreSQL's container and to ours.",
+    str,
+    secret=True,
+    in_file=True,
 )
 REDIS_URL = Setting(
     "HEADWORKS_REDIS_URL",
@@ -91,6 +101,7 @@ REDIS_URL = Setting(
     "empty means one machine, where polling and a broker of files do.",
     redis_url,
     secret=True,
+    in_file=True,
 )
 SECRET_KEY = Setting(
     "HEADWORKS_SECRET_KEY",
@@ -99,6 +110,7 @@ SECRET_KEY = Setting(
     "Several web processes must share one.",
     long_secret,
     secret=True,
+    in_file=True,
 )
 FIELD_KEY = Setting(
     "HEADWORKS_FIELD_KEY",
@@ -106,6 +118,7 @@ FIELD_KEY = Setting(
     "Fernet key that encrypts engines' API keys at rest. Empty: made once and kept in the data directory, mode 0600.",
     fernet_key,
     secret=True,
+    in_file=True,
 )
 HOST = Setting(
     "HEADWORKS_HOST",
@@ -242,6 +255,13 @@ TARGET_SILENT_SECONDS = Setting(
     "A target unheard of for this long is shown as lost: three missed node reports, or four missed pings.",
     whole_number(5, 3600),
 )
+PULSE_FILE: Setting[Path | None] = Setting(
+    "HEADWORKS_PULSE_FILE",
+    None,
+    "File whose time a worker or beat renews whenever the broker took something of it, for a container's health check: "
+    "neither listens anywhere. Empty: none.",
+    path,
+)
 
 PROMETHEUS_URL = Setting(
     "HEADWORKS_PROMETHEUS_URL",
@@ -336,6 +356,73 @@ METRICS_QUERIES_AT_ONCE = Setting(
     4,
     "Queries that one process evaluates at the same time; others wait for as long as a query may take.",
     whole_number(1, 64),
+)
+
+PUBLIC_URL = Setting(
+    "HEADWORKS_PUBLIC_URL",
+    "",
+    "Address under which people reach this control plane; webhooks link to it. Empty: they carry no link.",
+    base_url,
+)
+WEBHOOK_ALLOWED_NETWORKS: Setting[tuple[IPv4Network | IPv6Network, ...]] = Setting(
+    "HEADWORKS_WEBHOOK_ALLOWED_NETWORKS",
+    (),
+    "Private and loopback networks that webhooks may reach, separated by commas. Link-local addresses and those of "
+    "clouds' metadata services stay refused.",
+    _networks,
+)
+WEBHOOK_TIMEOUT_SECONDS = Setting(
+    "HEADWORKS_WEBHOOK_TIMEOUT_SECONDS",
+    8,
+    "How long one attempt may take in all. Less than the 10 s after which what runs a worker kills it when it stops.",
+    whole_number(1, 60),
+)
+WEBHOOK_RETRY_MAX_SECONDS = Setting(
+    "HEADWORKS_WEBHOOK_RETRY_MAX_SECONDS",
+    300,
+    "The longest pause between two attempts; they start within a second and double.",
+    whole_number(1, 86_400),
+)
+WEBHOOK_GIVE_UP_SECONDS = Setting(
+    "HEADWORKS_WEBHOOK_GIVE_UP_SECONDS",
+    86_400,
+    "A message that could not be delivered for so long has failed: it is shown as such and can be sent again.",
+    whole_number(1, 30 * 86_400),
+)
+WEBHOOKS_AT_ONCE = Setting(
+    "HEADWORKS_WEBHOOKS_AT_ONCE",
+    16,
+    "Receivers that one worker sends to at the same time, one message each; the others wait for their turn.",
+    whole_number(1, 256),
+)
+RULE_INTERVAL_SECONDS = Setting(
+    "HEADWORKS_RULE_INTERVAL_SECONDS", 15, "How often each rule is evaluated.", whole_number(1, 3600)
+)
+RULE_SERIES_MAX = Setting(
+    "HEADWORKS_RULE_SERIES_MAX",
+    500,
+    "Series that one rule's result may have: each is an incident. Beyond, the rule shows an error and opens none.",
+    whole_number(1, 10_000),
+)
+EVENTS_KEEP_DAYS = Setting(
+    "HEADWORKS_EVENTS_KEEP_DAYS",
+    30,
+    "Events of nodes older than this are forgotten, but those of an incident that still fires; an event whose node's "
+    "clock says that it is older still counts from its arrival.",
+    whole_number(1, 3650),
+)
+INCIDENTS_KEEP_DAYS = Setting(
+    "HEADWORKS_INCIDENTS_KEEP_DAYS",
+    365,
+    "Incidents that ended so long ago are forgotten, with their time lines and deliveries.",
+    whole_number(1, 3650),
+)
+INCIDENTS_QUIET_SECONDS = Setting(
+    "HEADWORKS_INCIDENTS_QUIET_SECONDS",
+    3600,
+    "A warning that nothing tells the end of, such as an XID that a restarted application cures, ends when it has not "
+    "come again for so long.",
+    whole_number(60, 30 * 86_400),
 )
 
 SETTINGS: tuple[Setting[object], ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Setting))

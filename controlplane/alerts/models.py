@@ -143,7 +143,7 @@ class Delivery(models.Model):
 
 
 class Rule(models.Model):
-    """A PromQL expression whose every resulting series, once it has lasted, is an incident (Prometheus' alerting rule)."""
+    """A PromQL expression: each series of its result, once it has lasted, is an incident (as Prometheus' alerts)."""
 
     name = models.CharField(max_length=63, unique=True)
     expr = models.TextField()
@@ -168,9 +168,11 @@ class RuleSeries(models.Model):
     rule = models.ForeignKey(Rule, on_delete=models.CASCADE, related_name="series")
     fingerprint = models.CharField(max_length=64)
     labels = models.JSONField()
-    value = models.FloatField()
+    # As Prometheus writes numbers: no database's float holds NaN and infinities everywhere.
+    value = models.CharField(max_length=32)
     active_since = models.DateTimeField()
-    last_true_at = models.DateTimeField()
+    # Firing, but not found any more: since when, for `keep_firing_for_ms`.
+    absent_since = models.DateTimeField(null=True)
     incident = models.ForeignKey(Incident, null=True, on_delete=models.SET_NULL)
 
     class Meta:

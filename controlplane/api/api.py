@@ -13,6 +13,9 @@ from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
 
+from controlplane.alerts.api import router as alerts
+from controlplane.alerts.receivers_api import router as receivers
+from controlplane.alerts.rules_api import router as rules
 from controlplane.api.docs import STREAM_OPERATION, LocalSwagger, add_refusals
 from controlplane.api.failed import failure
 from controlplane.api.parser import UniqueNames
@@ -56,7 +59,7 @@ fleet.get(
 )(read_artifact)
 
 # `own_targets` first: POST nodes/report must not be taken for a node called "report".
-for _router in (own_targets, tenants, fleet, routing, breakers, configs, targets, core):
+for _router in (own_targets, tenants, fleet, routing, breakers, configs, targets, core, alerts, receivers, rules):
     api.add_router("", _router)
 
 

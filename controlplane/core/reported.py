@@ -9,4 +9,9 @@ def reported_text(text: str) -> str:
     """`text` without U+0000, which PostgreSQL cannot hold, and of 500 characters at most, the last then an ellipsis."""
     if len(text) > REPORTED_CHARACTERS:
         text = text[: REPORTED_CHARACTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return storable_text(text)
+
+
+def storable_text(text: str) -> str:
+    """`text` without U+0000, whatever its length."""
     return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")

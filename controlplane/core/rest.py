@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -62,18 +63,29 @@ def _annotation(field: FieldInfo) -> Any:
 
 
 def add_noun(
-    router: Router, path: str, noun: Noun[Any], *, write: Needs, name_in_path: str = "name", editable: bool = True
+    router: Router,
+    path: str,
+    noun: Noun[Any],
+    *,
+    write: Needs,
+    name_in_path: str = "name",
+    editable: bool = True,
+    show: Callable[[Sequence[Any]], list[Document]] | None = None,
 ) -> None:
     """Add list, create, read, change and delete of `noun` at `path`. Anyone may read; `write` says who may write.
 
-    `name_in_path` is "path:name" for names that hold slashes. `editable`: there is something to PATCH.
+    `name_in_path` is "path:name" for names that hold slashes. `editable`: there is something to PATCH. `show` makes
+    the forms of rows that are read, where they say more than the public form, which the audit keeps.
     """
     one = f"{path}/{{{name_in_path}}}"
     what = {"tags": [path.strip("/")]}
 
+    def shown(rows: Sequence[Any]) -> list[Document]:
+        return [noun.describe(row) for row in rows] if show is None else show(rows)
+
     def list_(request: HttpRequest, limit: Limit = PAGE_ROWS, after: Filter = "") -> Page:
         rows, following = noun.page(limit, after)
-        return Page(items=[noun.describe(row) for row in rows], next=following)
+        return Page(items=shown(rows), next=following)
 
     def create(request: HttpRequest, options: Options, body: Document) -> Status[WriteAnswer]:
         # An absent name is refused as an empty one is, together with what else is wrong.
@@ -82,7 +94,7 @@ def add_noun(
         return Status(HTTPStatus.CREATED, answer)
 
     def read(request: HttpRequest, name: str) -> Document:
-        return noun.describe(noun.get(name))
+        return shown([noun.get(name)])[0]
 
     def change(request: HttpRequest, name: str, options: Options, body: Document) -> WriteAnswer:
         return perform(request, options, lambda unit: noun.describe(noun.update(unit, name, body)))

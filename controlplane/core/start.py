@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg
 from django.conf import settings
+from django.contrib.staticfiles.storage import ManifestStaticFilesStorage
 from django.db import DatabaseError, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
@@ -40,6 +41,12 @@ def require_this_version() -> None:
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         raise CannotStart("the database is not at this version yet; run `headworks migrate`")
+
+
+def require_static_files() -> None:
+    """Raises CannotStart where this machine lacks what pages load, without which each of them fails."""
+    if not (settings.STATIC_ROOT / ManifestStaticFilesStorage.manifest_name).exists():
+        raise CannotStart(f"there are no static files in {settings.STATIC_ROOT}; run `headworks migrate` here too")
 
 
 def settle_keys() -> None:

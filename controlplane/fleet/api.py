@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
 from django.http import HttpRequest
+from django.utils import timezone
 from ninja import Router, Status
 
 from controlplane.core.changes import UnitOfWork
@@ -14,13 +16,20 @@ from controlplane.core.rest import After, Filter, Limit, Page, add_noun
 from controlplane.core.security import admin, operator, viewer
 from controlplane.core.writes import Options, WriteAnswer, perform
 from controlplane.fleet import services
+from controlplane.fleet.models import Node
 from controlplane.fleet.services import ENGINES, MODELS, NODES, POOLS, artifacts
 from wire.canonical import Document
 
 router = Router()
+
+
+def _with_health(nodes: Sequence[Node]) -> list[Document]:
+    return services.described_with_health(nodes, timezone.now())
+
+
 add_noun(router, "/models", MODELS, write=admin, name_in_path="path:name")
 add_noun(router, "/pools", POOLS, write=operator)
-add_noun(router, "/nodes", NODES, write=operator, editable=False)
+add_noun(router, "/nodes", NODES, write=operator, editable=False, show=_with_health)
 add_noun(router, "/engines", ENGINES, write=operator)
 
 

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 _View = Callable[..., HttpResponse]
 _JSON = "application/json"
+# How VictoriaMetrics calls the same JSON where it holds raw samples, the answer to a range selector.
+_VICTORIA_RAW = "application/stream+json"
 T = TypeVar("T")
 
 # Ours are called by senders with tokens; a browser's session is checked in `caller_of`.
@@ -117,7 +119,7 @@ def unknown(request: HttpRequest, rest: str) -> HttpResponse:
 def _passed_on(path: str, parameters: Parameters, method: str) -> HttpResponse:
     answer = query.ask(path, parameters.all(), method=method)
     kind = answer.headers.get("content-type", _JSON)
-    if not kind.startswith(_JSON):
+    if not kind.startswith((_JSON, _VICTORIA_RAW)):
         log.error("the metrics server answered %s with %s of type %s", path, answer.status, kind)
         message = f"the metrics server answered {answer.status} without JSON"
         return _error(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", message)

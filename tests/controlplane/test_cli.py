@@ -68,6 +68,15 @@ def test_it_makes_users_tokens_and_join_tokens(data_dir: str) -> None:
     assert join.stdout.startswith("hwj-"), join.stderr
 
 
+def test_a_machine_without_static_files_serves_no_broken_pages(tmp_path: Path, data_dir: str) -> None:
+    shutil.copytree(data_dir, tmp_path / "data", ignore=shutil.ignore_patterns("static"))
+    refused = headworks("web", HEADWORKS_DATA_DIR=str(tmp_path / "data"), HEADWORKS_PORT=str(free_port()))
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"headworks: there are no static files in {tmp_path}/data/static; run `headworks migrate` here too\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -259,7 +268,7 @@ def test_up_runs_the_beat_too_where_redis_carries_the_work(tmp_path: Path, redis
     }
     argv = [sys.executable, "-m", "controlplane.cli", "up"]
     with Process(argv, log=tmp_path / "up.log", environment=environment) as up:
-        up.wait_until(lambda: said(tmp_path / "log/beat.log", "beat: Starting"), "the beat", 60)
+        up.wait_until(lambda: said(tmp_path / "log/beat.log", "beat v"), "the beat", 60)
         up.wait_until(lambda: said(tmp_path / "log/worker.log", "ready"), "the worker")
         up.stop(30)
 

@@ -1,4 +1,4 @@
-"""`headworks demo`, as far as it goes without a whole fleet; `tests/test_demo_check.py` runs one."""
+"""`headworks demo`, as far as it goes without a whole fleet; `tests/test_demo.py` runs one."""
 
 from __future__ import annotations
 
@@ -6,32 +6,22 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from controlplane.demo import FIRST_PORT_MAX, DemoRuns, Fleet, Ports, fresh_directory
+from controlplane.demo.fleet import Fleet
+from controlplane.demo.ports import FIRST_PORT_MAX, Ports
+from controlplane.demo.run import DemoRuns, fresh_directory
 from controlplane.processes import Supervisor
-from controlplane.serve import PortTaken
-from tests.services import Process, free_port
-
-DEMO = [sys.executable, "-m", "controlplane.cli", "demo", "--port"]
+from tests.demo import DEMO, first_of_free_ports
+from tests.services import Process
 
 
-def first_of_free_ports() -> int:
-    while True:
-        port = free_port()
-        with suppress(PortTaken):
-            Ports.following(port).check_free()
-            return port
-
-
-@pytest.mark.parametrize("which", ["web", "gateway", "engine"])
+@pytest.mark.parametrize("which", ["web", "gateway", "receiver", "engine"])
 def test_a_demo_whose_port_is_taken_starts_nothing_and_leaves_the_other_ones_data(tmp_path: Path, which: str) -> None:
     first = first_of_free_ports()
-    port = first + {"web": 0, "gateway": 1, "engine": 12}[which]
+    port = first + {"web": 0, "gateway": 1, "receiver": 2, "engine": 12}[which]
     with socket.create_server(("127.0.0.1", port)):
         others = tmp_path / f".headworks/demo-{first}/control-plane/headworks.sqlite3"
         others.parent.mkdir(parents=True)
@@ -76,11 +66,16 @@ def test_a_port_that_leaves_no_room_for_the_others_is_refused_by_name(port: str)
 
 def test_the_highest_port_of_the_last_demo_is_one() -> None:
     ports = Ports.following(FIRST_PORT_MAX)
-    assert max(ports.web, ports.gateway, *ports.engines.values()) <= 65_535
+    assert max(ports) <= 65_535
 
 
-def test_only_when_asked_does_it_use_the_database_and_redis_of_the_environment(tmp_path: Path) -> None:
-    servers = {"HEADWORKS_DATABASE_URL", "HEADWORKS_REDIS_URL"}
+def test_only_when_asked_does_it_use_the_servers_of_the_environment(tmp_path: Path) -> None:
+    servers = {
+        "HEADWORKS_DATABASE_URL",
+        "HEADWORKS_REDIS_URL",
+        "HEADWORKS_PROMETHEUS_URL",
+        "HEADWORKS_REMOTE_WRITE_URL",
+    }
     embedded = Fleet(tmp_path, Ports.free(), Supervisor()).environment
     assert {name: embedded.get(name) for name in servers} == dict.fromkeys(servers, "")
     assert not servers & Fleet(tmp_path, Ports.free(), Supervisor(), "environment").environment.keys()

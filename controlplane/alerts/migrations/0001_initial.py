@@ -207,9 +207,9 @@ class Migration(migrations.Migration):
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("fingerprint", models.CharField(max_length=64)),
                 ("labels", models.JSONField()),
-                ("value", models.FloatField()),
+                ("value", models.CharField(max_length=32)),
                 ("active_since", models.DateTimeField()),
-                ("last_true_at", models.DateTimeField()),
+                ("absent_since", models.DateTimeField(null=True)),
                 (
                     "incident",
                     models.ForeignKey(null=True, on_delete=django.db.models.deletion.SET_NULL, to="alerts.incident"),

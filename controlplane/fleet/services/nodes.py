@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.db.models import prefetch_related_objects
+
+from controlplane import settings_rows
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.models import Target, TargetKind
 from controlplane.core.nouns import PAGE_ROWS, Noun, page_of, present
 from controlplane.fleet import models as rows
+from controlplane.fleet.health import node_health
 from wire.canonical import Document
 
 
@@ -70,6 +77,17 @@ class NodeNoun(Noun[rows.Node]):
 
 
 NODES = NodeNoun()
+
+
+def described_with_health(nodes: Sequence[rows.Node], now: datetime) -> list[Document]:
+    """The public forms with `health` and `health_reasons`, which time can change. Two queries, however many nodes."""
+    prefetch_related_objects(nodes, "gpus", "engines")
+    silent_seconds = settings_rows.TARGET_SILENT_SECONDS.read()
+    described = []
+    for row in nodes:
+        health, reasons = node_health(row, row.gpus.all(), row.engines.all(), now, silent_seconds)
+        described.append({**NODES.describe(row), "health": health, "health_reasons": reasons})
+    return described
 
 
 def describe_gpu(row: rows.Gpu) -> Document:

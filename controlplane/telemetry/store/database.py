@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FILE_NAME = "metrics.sqlite3"
 VERSION = 1
 _BUSY_SECONDS = 5.0
 _CACHE_KIB = 32 << 10
+_making = threading.Lock()
 
 # Ids grow and are never given twice (AUTOINCREMENT), so that what a process remembers by id stays true.
 _TABLES = """
@@ -44,7 +46,7 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        _make(path)
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"the metric store {path} cannot be opened: {error}") from error
@@ -57,6 +59,17 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
         connection.close()
         raise StoreUnavailable(f"the metric store {path} cannot be used: {error}") from error
     return connection
+
+
+def _make(path: Path) -> None:
+    """Make the file where there is none. One that is there is not even opened.
+
+    Closing it would release every lock that this process's connections hold on it. Another process would then take
+    itself for the last one, and remove the log that these connections go on writing to: what they commit is lost, and
+    the file is damaged. Source: https://sqlite.org/howtocorrupt.html, 2.2.
+    """
+    with _making, suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _prepare(connection: sqlite3.Connection) -> None:

@@ -62,6 +62,7 @@ class Live:
         }
         self.process: Process | None = None
         self.run("manage.py", "migrate", "--verbosity", "0")
+        self.run("manage.py", "collectstatic", "--no-input", "--verbosity", "0")
         self.run("-m", "controlplane.cli", "create-user", "root", "--role", "admin")
         token = self.run("-m", "controlplane.cli", "create-token", "root", "live", "--role", "admin").strip()
         self.rest = Rest(self.address, token, REASON)

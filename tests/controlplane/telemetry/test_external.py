@@ -74,6 +74,16 @@ def test_a_write_is_passed_on_and_read_back(external, node, ask, now_ms, own_sto
     assert not own_store.exists()
 
 
+def test_raw_samples_are_read_back(external, node, ask, now_ms):
+    samples = [(now_ms - 2000, 1.5), (now_ms - 1000, 2.5)]
+    assert node.push(named("raw", samples)).status_code == 204
+    external("raw", now_ms)
+    answer = ask("query", query="raw[5s]", time=now_ms / 1000)
+    assert (answer.status_code, answer["content-type"]) == (200, "application/json")
+    (series,) = answer.json()["data"]["result"]
+    assert [(round(at * 1000), float(value)) for at, value in series["values"]] == samples
+
+
 def test_a_foreign_series_is_not_passed_on(external, node, now_ms):
     mine = named("refused", [(now_ms, 1.0)])
     answer = node.push(mine, named("refused", [(now_ms, 1.0)], node="n-2"))

@@ -204,6 +204,26 @@ def test_a_reader_that_began_before_sees_what_it_began_with(path):
     late.close()
 
 
+def test_a_process_that_comes_and_goes_leaves_the_log_to_those_that_stay(path):
+    """It is not the last to close the file, however many connections of one process stay."""
+    store(path, [named("a", [(1, 1.0)])], OWNER)
+    first = connect(path, writing=True)
+    second = connect(path, writing=False)
+    count = (
+        "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('SELECT COUNT(*) FROM batch').fetchone()[0])"
+    )
+    seen = []
+    for _ in range(2):
+        with transaction(first):
+            first.execute("INSERT INTO batch (oldest_ms, newest_ms, samples, data) VALUES (0, 0, 0, x'')")
+        said = subprocess.run([sys.executable, "-c", count, path], capture_output=True, check=True, timeout=30)
+        seen.append(int(said.stdout))
+    assert seen == [2, 3]
+    assert path.with_name(f"{path.name}-wal").exists()
+    first.close()
+    second.close()
+
+
 def test_two_processes_write_one_file(path):
     """Each learns from the file what the other wrote: a second value at one time is refused by both."""
     first, second = Writer(path), Writer(path)

@@ -1,0 +1,119 @@
+"""REST of events, incidents and the cordon policy."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from msgspec import Meta, Struct
+from ninja import Body, Query, Router
+
+from controlplane.alerts import models as rows
+from controlplane.alerts.services import deliveries, events, incidents, policy
+from controlplane.configs.bodies import documented, read_body
+from controlplane.configs.targets_api import calling_target
+from controlplane.core.changes import UnitOfWork
+from controlplane.core.errors import Forbidden
+from controlplane.core.fields import ShownAs
+from controlplane.core.models import Target, TargetKind
+from controlplane.core.nouns import PAGE_ROWS, PAGE_ROWS_MAX
+from controlplane.core.rest import After, Filter, Id, Limit, Page, answers, changes_of, json_answer
+from controlplane.core.security import TargetAuth, admin, operator, viewer
+from controlplane.core.writes import Options, WriteAnswer, perform
+from wire.canonical import Document
+from wire.messages import Event
+from wire.problems import MAX_PROBLEMS, Problem, pointer
+
+router = Router()
+
+EVENTS_MAX = 1000
+EventList = Annotated[list[Event], Meta(max_length=EVENTS_MAX)]
+PolicyBody = Annotated[dict[str, Any], ShownAs(changes_of(policy.PolicyFields)), Body()]
+State = Annotated[Literal["", "firing", "resolved"], Query(description="Empty: all.")]
+
+
+class EventsAnswer(Struct):
+    taken: list[str]
+
+
+_EVENTS_CALL = answers(EventsAnswer)
+_EVENTS_CALL["openapi_extra"].update(documented("events"))
+
+
+@router.post("/events", auth=TargetAuth(), tags=["targets"], summary="Post a node's events", **_EVENTS_CALL)
+def post_events(request: HttpRequest) -> HttpResponse:
+    """At most 1000, all or nothing. `taken` names every one: one that was known already counts once, however often
+    it comes. A critical fault of the hardware cordons its node here, where the policy is on, and the answer comes once
+    that is committed."""
+    target = calling_target(request)
+    if target.kind != TargetKind.NODE:
+        raise Forbidden("a gateway cannot post events of a node; only the node's own agent can", code="wrong_kind")
+    body = read_body(request, EventList)
+    _refuse_foreign(target, body)
+    events.take_events(target.name, body, timezone.now())
+    return json_answer(EventsAnswer([event.id for event in body]))
+
+
+def _refuse_foreign(target: Target, body: list[Event]) -> None:
+    says = f"this token is of the node {target.name!r}; post its events alone"
+    foreign = [index for index, event in enumerate(body) if event.node != target.name]
+    if foreign:
+        problems = [Problem(pointer(f"/{index}", "node"), "foreign_node", says) for index in foreign[:MAX_PROBLEMS]]
+        raise Forbidden(says, problems, code="foreign_node")
+
+
+@router.get("/events", auth=viewer, response=Page, tags=["incidents"], summary="List events, the last received first")
+def list_events(request: HttpRequest, node: Filter = "", limit: Limit = PAGE_ROWS, after: After = 0) -> Page:
+    """`at` is what the node's clock said; `next` is the `after` of the next page."""
+    found, following = events.page(node=node, limit=limit, after=after)
+    return Page(items=[events.describe(row) for row in found], next=following)
+
+
+@router.get("/incidents", auth=viewer, response=Page, tags=["incidents"], summary="List incidents, newest first")
+def list_incidents(
+    request: HttpRequest, state: State = "", node: Filter = "", limit: Limit = PAGE_ROWS, after: After = 0
+) -> Page:
+    found, following = incidents.page(state=state, node=node, limit=limit, after=after)
+    return Page(items=[incidents.describe(row) for row in found], next=following)
+
+
+@router.get("/incidents/{incident_id}", auth=viewer, response=dict[str, Any], tags=["incidents"], summary="Read one")
+def read_incident(request: HttpRequest, incident_id: Id) -> Document:
+    """With its time line, the oldest line first, its events, the last received first, and its deliveries."""
+    return _whole(incidents.get(incident_id))
+
+
+@router.post(
+    "/incidents/{incident_id}/resolve", auth=operator, response=WriteAnswer, tags=["incidents"],
+    summary="End an incident",
+)  # fmt: skip
+def resolve_incident(request: HttpRequest, incident_id: Id, options: Options) -> WriteAnswer:
+    """Its receivers are told. A second time changes nothing. A node that is cordoned stays so."""
+
+    def act(unit: UnitOfWork) -> Document:
+        return incidents.describe(incidents.resolve_by_hand(unit, incident_id, timezone.now()))
+
+    return perform(request, options, act)
+
+
+@router.get("/cordon-policy", auth=viewer, response=dict[str, Any], tags=["cordon policy"], summary="Read the policy")
+def read_policy(request: HttpRequest) -> Document:
+    return policy.describe(policy.get())
+
+
+@router.patch("/cordon-policy", auth=admin, response=WriteAnswer, tags=["cordon policy"], summary="Change the policy")
+def change_policy(request: HttpRequest, options: Options, body: PolicyBody) -> WriteAnswer:
+    """Whether a critical fault of the hardware cordons its node, and of how many nodes at most within a window."""
+    return perform(request, options, lambda unit: policy.describe(policy.update(unit, body)))
+
+
+def _whole(incident: rows.Incident) -> Document:
+    told = incident.events.order_by("-pk")[:PAGE_ROWS_MAX]
+    sent = incident.deliveries.select_related("receiver").order_by("created_at", "pk")
+    return {
+        **incidents.describe(incident),
+        "entries": [incidents.describe_entry(entry) for entry in incident.entries.all()],
+        "events": [events.describe(event) for event in told],
+        "deliveries": [deliveries.describe(delivery) for delivery in sent],
+    }

@@ -1,0 +1,116 @@
+"""REST of receivers, and of the messages that were sent or wait to be."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from django.http import HttpRequest
+from django.utils import timezone
+from ninja import Body, Query, Router, Schema, Status
+
+from controlplane.alerts.delivery_plan import Reason
+from controlplane.alerts.models import Receiver
+from controlplane.alerts.outgoing import send_test
+from controlplane.alerts.services import deliveries
+from controlplane.alerts.services.receivers import RECEIVERS, ReceiverFields, secret_of
+from controlplane.core.changes import UnitOfWork
+from controlplane.core.fields import ShownAs
+from controlplane.core.nouns import PAGE_ROWS
+from controlplane.core.rest import Filter, Limit, Page, changes_of
+from controlplane.core.security import admin, operator, viewer
+from controlplane.core.writes import Options, WriteAnswer, perform
+from wire.canonical import Document
+
+router = Router(tags=["receivers"])
+
+NewReceiver = Annotated[dict[str, Any], ShownAs(RECEIVERS.new_fields), Body()]
+ReceiverChanges = Annotated[dict[str, Any], ShownAs(changes_of(ReceiverFields)), Body()]
+DeliveryState = Annotated[Literal["", "waiting", "delivered", "failed"], Query(description="Empty: every state.")]
+
+
+class Tried(Schema):
+    """`reason` is `taken`, or names why the receiver did not take it; `error` says so in words."""
+
+    delivered: bool
+    reason: str
+    error: str | None
+
+
+@router.get("/receivers", auth=viewer, response=Page, summary="List receivers")
+def list_receivers(request: HttpRequest, limit: Limit = PAGE_ROWS, after: Filter = "") -> Page:
+    found, following = RECEIVERS.page(limit, after)
+    return Page(items=[RECEIVERS.describe(row) for row in found], next=following)
+
+
+@router.post("/receivers", auth=admin, response={201: WriteAnswer}, summary="Create receiver; its secret is shown once")
+def create_receiver(request: HttpRequest, options: Options, body: NewReceiver) -> Status[WriteAnswer]:
+    """A webhook, told of every incident from `min_severity` on. Each message is signed with `secret`."""
+    name = body.pop("name", "")
+    return Status(HTTPStatus.CREATED, _with_secret(request, options, lambda unit: RECEIVERS.create(unit, name, body)))
+
+
+@router.get("/receivers/{name}", auth=viewer, response=dict[str, Any], summary="Read receiver")
+def read_receiver(request: HttpRequest, name: str) -> Document:
+    return RECEIVERS.describe(RECEIVERS.get(name))
+
+
+@router.patch("/receivers/{name}", auth=admin, response=WriteAnswer, summary="Change receiver")
+def change_receiver(request: HttpRequest, name: str, options: Options, body: ReceiverChanges) -> WriteAnswer:
+    """While it is not enabled nothing is sent and nothing new is written; what waits is sent when it is again."""
+    return perform(request, options, lambda unit: RECEIVERS.describe(RECEIVERS.update(unit, name, body)))
+
+
+@router.delete("/receivers/{name}", auth=admin, response=WriteAnswer, summary="Delete receiver")
+def delete_receiver(request: HttpRequest, name: str, options: Options) -> WriteAnswer:
+    """Its messages go with it, those that wait too."""
+    return perform(request, options, lambda unit: RECEIVERS.delete(unit, name))
+
+
+@router.post("/receivers/{name}/rotate-secret", auth=admin, response=WriteAnswer, summary="New secret; shown once")
+def rotate_secret(request: HttpRequest, name: str, options: Options) -> WriteAnswer:
+    """Every attempt from now on is signed with the new one."""
+    return _with_secret(request, options, lambda unit: RECEIVERS.rotate_secret(unit, name))
+
+
+@router.post("/receivers/{name}/test", auth=admin, response=Tried, summary="Send a test message now")
+def test_receiver(request: HttpRequest, name: str) -> Tried:
+    """Answers how one attempt ended, after HEADWORKS_WEBHOOK_TIMEOUT_SECONDS at the latest. Nothing is stored."""
+    outcome = send_test(RECEIVERS.get(name), timezone.now())
+    return Tried(delivered=outcome.reason is Reason.TAKEN, reason=outcome.reason.value, error=outcome.error or None)
+
+
+@router.get("/deliveries", auth=viewer, response=Page, summary="List deliveries")
+def list_deliveries(
+    request: HttpRequest,
+    state: DeliveryState = "",
+    receiver: Filter = "",
+    limit: Limit = PAGE_ROWS,
+    after: Annotated[uuid.UUID | None, Query(description="`next` of the page before.")] = None,
+) -> Page:
+    """Messages to receivers, the last written first. `failed`: given up, and not sent again unless a person asks."""
+    found, following = deliveries.page(state=state, receiver=receiver, limit=limit, after=after)
+    return Page(items=[deliveries.describe(row) for row in found], next=following)
+
+
+@router.get("/deliveries/{delivery_id}", auth=viewer, response=dict[str, Any], summary="Read delivery")
+def read_delivery(request: HttpRequest, delivery_id: uuid.UUID) -> Document:
+    return deliveries.describe(deliveries.get(delivery_id))
+
+
+@router.post("/deliveries/{delivery_id}/resend", auth=operator, response=WriteAnswer, summary="Send a failed one again")
+def resend_delivery(request: HttpRequest, delivery_id: uuid.UUID, options: Options) -> WriteAnswer:
+    """As if it had just been written: at once, and then until HEADWORKS_WEBHOOK_GIVE_UP_SECONDS have gone by."""
+    return perform(request, options, lambda unit: deliveries.describe(deliveries.resend(unit, delivery_id)))
+
+
+def _with_secret(request: HttpRequest, options: Options, act: Callable[[UnitOfWork], Receiver]) -> WriteAnswer:
+    made: list[Receiver] = []
+
+    def noted(unit: UnitOfWork) -> Document:
+        made.append(act(unit))
+        return RECEIVERS.describe(made[0])
+
+    return perform(request, options, noted, secret=lambda: secret_of(made[0]))

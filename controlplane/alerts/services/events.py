@@ -1,0 +1,159 @@
+"""Events of nodes: each counts once, and opens, feeds or ends its incident in the transaction that stores it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from controlplane import settings_rows
+from controlplane.alerts import health
+from controlplane.alerts import models as rows
+from controlplane.alerts.health import Verdict, judge
+from controlplane.alerts.services import incidents, policy
+from controlplane.alerts.services.cordons import cordon_for
+from controlplane.configs.lock import lock_configuration
+from controlplane.core import fields as f
+from controlplane.core.nouns import PAGE_ROWS, page_of
+from controlplane.core.reported import storable_text
+from controlplane.fleet.services import NODES
+from wire.canonical import Document
+from wire.messages import Event
+
+log = logging.getLogger(__name__)
+# A part that fails again and again would make its time line unreadable; its further events are kept all the same.
+ENTRIES_OF_EVENTS_MAX = 100
+
+
+def take_events(node: str, events: Sequence[Event], now: datetime) -> None:
+    """Store a node's events and act on those that are new, all or nothing. Raises NotFound: there is no such node."""
+    fresh = _unknown(node, [_row(event, now) for event in events])
+    if not fresh:
+        return
+    may_cordon = any(judge(row).kind == "cordon" for row in fresh) and policy.get().enabled
+    with transaction.atomic():
+        # Before any row, as every write of the configuration has it; whoever writes none need not wait for those.
+        if may_cordon:
+            lock_configuration()
+        # One body of a node at a time, so that none acts on half of what another stores.
+        NODES.lock(node)
+        fresh = sorted(_unknown(node, fresh), key=_believed_at)
+        rows.NodeEvent.objects.bulk_create(fresh)
+        for row in fresh:
+            _act(row, now, locked=may_cordon)
+        rows.NodeEvent.objects.bulk_update([row for row in fresh if row.incident_id], ["incident"])
+
+
+def _row(event: Event, now: datetime) -> rows.NodeEvent:
+    return rows.NodeEvent(
+        node=event.node,
+        event_id=storable_text(event.id),
+        # The wire allows later ones, but no row can hold them.
+        at=f.from_epoch_ms(min(event.at, f.EPOCH_MS_MAX)),
+        received_at=now,
+        kind=event.kind,
+        subject=storable_text(event.subject),
+        severity=event.severity,
+        detail=storable_text(event.detail),
+    )
+
+
+def _unknown(node: str, events: Sequence[rows.NodeEvent]) -> list[rows.NodeEvent]:
+    """Those that are not stored yet, each id once."""
+    by_id = {event.event_id: event for event in reversed(events)}
+    stored = rows.NodeEvent.objects.filter(node=node, event_id__in=by_id)
+    known = set(stored.values_list("event_id", flat=True))
+    return [event for event in events if event.event_id not in known and by_id[event.event_id] is event]
+
+
+def _believed_at(event: rows.NodeEvent) -> datetime:
+    oldest = timedelta(days=settings_rows.EVENTS_KEEP_DAYS.read())
+    return health.believed_at(event.at, event.received_at, oldest)
+
+
+def _act(event: rows.NodeEvent, now: datetime, *, locked: bool) -> None:
+    verdict = judge(event)
+    if verdict.labels is not None:
+        _open(event, verdict, verdict.labels, now, locked=locked)
+    for labels in verdict.resolves:
+        _resolve(event, labels)
+
+
+def _open(event: rows.NodeEvent, verdict: Verdict, labels: dict[str, str], now: datetime, *, locked: bool) -> None:
+    at = _believed_at(event)
+    if _is_over(event, at):
+        log.info("event %s of %s came late: its subject has recovered since", event.kind, event.node)
+        return
+    last = rows.Incident.objects.filter(fingerprint=incidents.fingerprint(labels)).order_by("-pk").first()
+    if last is not None and last.resolved_at is not None and at < last.resolved_at - health.CLOCK_SKEW:
+        log.info("event %s of %s came late: incident %d has ended since", event.kind, event.node, last.pk)
+        event.incident = last
+        return
+    incident, new = incidents.open_incident(
+        labels=labels,
+        source="event",
+        severity=event.severity,
+        title=verdict.title,
+        annotations={"summary": verdict.title, "description": event.detail, "verdict": verdict.reason},
+        at=at,
+        text=event.detail,
+    )
+    event.incident = incident
+    if not new and incident.entries.filter(kind="event").count() < ENTRIES_OF_EVENTS_MAX:
+        incidents.note(incident, "event", event.detail, at, {"event": event.event_id})
+    if verdict.kind == "cordon":
+        # A text that is all white space is no reason.
+        cordon_for(incident, event.detail.strip() or verdict.title, now, locked=locked)
+
+
+def _is_over(event: rows.NodeEvent, at: datetime) -> bool:
+    """Whether the node told earlier that what it tells of here has ended since."""
+    recovery = health.recovery_of(event.kind)
+    if recovery is None:
+        return False
+    told = rows.NodeEvent.objects.filter(node=event.node, kind=recovery, subject=event.subject, pk__lt=event.pk)
+    last = told.order_by("-pk").first()
+    return last is not None and at < _believed_at(last)
+
+
+def _resolve(event: rows.NodeEvent, labels: dict[str, str]) -> None:
+    incident = incidents.firing_of(labels)
+    if incident is None:
+        return
+    at = _believed_at(event)
+    last = incident.events.order_by("-pk").first()
+    if last is not None and at < _believed_at(last):
+        log.info("event %s of %s came late: incident %d has a newer one", event.kind, event.node, incident.pk)
+        return
+    event.incident = incident
+    incidents.resolve_incident(incident, at, event.detail)
+
+
+def page(*, node: str = "", limit: int = PAGE_ROWS, after: int = 0) -> tuple[list[rows.NodeEvent], int | None]:
+    """Events, the last received first; `after` is the last of the page before."""
+    events = rows.NodeEvent.objects.filter(node=node) if node else rows.NodeEvent.objects.all()
+    if after:
+        events = events.filter(pk__lt=after)
+    return page_of(events.order_by("-pk"), limit, lambda event: event.pk)
+
+
+def describe(event: rows.NodeEvent) -> Document:
+    return {
+        "id": event.event_id,
+        "node": event.node,
+        "at": f.iso(event.at),
+        "received_at": f.iso(event.received_at),
+        "kind": event.kind,
+        "subject": event.subject,
+        "severity": event.severity,
+        "detail": event.detail,
+        "incident": event.incident_id,
+    }
+
+
+def prune(before: datetime) -> int:
+    """Forget events received before then, but those of an incident that still fires; answers how many."""
+    old = rows.NodeEvent.objects.filter(received_at__lt=before)
+    return old.exclude(incident__state=rows.IncidentState.FIRING).delete()[0]

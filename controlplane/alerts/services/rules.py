@@ -1,0 +1,166 @@
+"""The only writer of alerting rules. They are no part of the configuration: the worker evaluates them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+
+import promql_parser as ast
+from django.db.models import Count
+from django.utils import timezone
+from msgspec import Meta
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from controlplane import settings_rows
+from controlplane.alerts import models as rows
+from controlplane.alerts.annotation import refusal
+from controlplane.alerts.services import incidents
+from controlplane.core import fields as f
+from controlplane.core.changes import UnitOfWork
+from controlplane.core.nouns import PAGE_ROWS, Noun, page_of
+from controlplane.telemetry.promql.errors import QueryError, Unsupported
+from controlplane.telemetry.promql.grammar import MAX_CHARACTERS, parse
+from wire.canonical import Document
+
+LIKE_RULE_NAME = f.Like(
+    Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9_.:-]{0,62}$(?!\n)")],
+    "give 1 to 63 of letters, digits and _ . : -, the first a letter; it is the label alertname",
+)
+# Set by the rule itself.
+RESERVED_LABELS = ("alertname", "severity")
+LABELS_MAX, ANNOTATIONS_MAX = 20, 20
+LABEL_VALUE_MAX_CHARACTERS, ANNOTATION_MAX_CHARACTERS = 200, 1000
+_LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]{0,99}")
+
+
+def _evaluable(expr: str) -> str:
+    try:
+        tree = parse(expr)
+    except Unsupported as error:
+        # An external server evaluates all of PromQL.
+        if not settings_rows.PROMETHEUS_URL.read():
+            raise PydanticCustomError("promql", "{message}", {"message": str(error)}) from error
+        return expr
+    except QueryError as error:
+        raise PydanticCustomError("promql", "{message}", {"message": str(error)}) from error
+    if isinstance(tree, ast.MatrixSelector | ast.StringLiteral):
+        raise PydanticCustomError("promql", "give an expression whose result is an instant vector or a scalar")
+    return expr
+
+
+def _label_name(name: str) -> str:
+    if not _LABEL_NAME.fullmatch(name):
+        raise PydanticCustomError("label", "give up to 100 of letters, digits and _, not a digit or __ first")
+    return name
+
+
+def _free_label_name(name: str) -> str:
+    if name in RESERVED_LABELS:
+        raise PydanticCustomError("reserved", "the rule sets this label itself, by its name and severity")
+    return name
+
+
+def _plain(text: str) -> str:
+    if "{{" in text:
+        raise PydanticCustomError("template", "labels say what is the same incident: no templates, put it into a text")
+    return text
+
+
+def _template(text: str) -> str:
+    if message := refusal(text):
+        raise PydanticCustomError("template", "{message}", {"message": message})
+    return text
+
+
+Expression = Annotated[f.Text, Field(min_length=1, max_length=MAX_CHARACTERS), AfterValidator(_evaluable)]
+LabelName = Annotated[f.Text, AfterValidator(_label_name)]
+LabelValue = Annotated[f.Text, Field(min_length=1, max_length=LABEL_VALUE_MAX_CHARACTERS), AfterValidator(_plain)]
+Labels = Annotated[
+    dict[Annotated[LabelName, AfterValidator(_free_label_name)], LabelValue], Field(max_length=LABELS_MAX)
+]
+Template = Annotated[f.Text, Field(max_length=ANNOTATION_MAX_CHARACTERS), AfterValidator(_template)]
+Annotations = Annotated[dict[LabelName, Template], Field(max_length=ANNOTATIONS_MAX)]
+
+
+class RuleFields(f.Fields):
+    """As Prometheus' alerting rule. The annotation `summary` is the incident's title, where there is one."""
+
+    expr: Expression
+    for_ms: f.Millis = f.default_of(rows.Rule, "for_ms")
+    keep_firing_for_ms: f.Millis = f.default_of(rows.Rule, "keep_firing_for_ms")
+    severity: Annotated[rows.Severity, Field(strict=False)] = f.default_of(rows.Rule, "severity")
+    labels: Labels = Field(default_factory=dict)
+    annotations: Annotations = Field(default_factory=dict)
+    enabled: bool = f.default_of(rows.Rule, "enabled")
+
+
+class RuleNoun(Noun[rows.Rule]):
+    noun = "rule"
+    row = rows.Rule
+    fields = RuleFields
+    name_like = LIKE_RULE_NAME
+
+    def describe(self, row: rows.Rule) -> Document:
+        return {"name": row.name, **{name: getattr(row, name) for name in RuleFields.model_fields}}
+
+    def touch(self, unit: UnitOfWork, row: rows.Rule, name: str) -> None:
+        """Nothing of it is compiled: targets evaluate no rules."""
+
+    def delete(self, unit: UnitOfWork, name: str) -> None:
+        _forget_series(self.lock(name), f"its rule was deleted by {unit.actor.name}: {unit.reason}")
+        super().delete(unit, name)
+
+    def _save(self, unit: UnitOfWork, row: rows.Rule, name: str, before: Document) -> rows.Rule:
+        """What changes the series' labels makes other incidents of them; all else leaves them, as with Prometheus."""
+        if not row.enabled or any(before[field] != getattr(row, field) for field in ("labels", "severity")):
+            _forget_series(row, f"its rule was changed by {unit.actor.name}: {unit.reason}")
+        row.due_at = None
+        return super()._save(unit, row, name, before)
+
+
+RULES = RuleNoun()
+
+
+def _forget_series(rule: rows.Rule, text: str) -> None:
+    now = timezone.now()
+    for series in rule.series.select_related("incident").exclude(incident=None):
+        if series.incident is not None:
+            incidents.resolve_incident(series.incident, now, text)
+    rule.series.all().delete()
+
+
+def shown(found: Sequence[rows.Rule]) -> list[Document]:
+    """The public form with what the last evaluation said."""
+    series = rows.RuleSeries.objects.filter(rule__in=found).values("rule").order_by()
+    counted = series.annotate(active=Count("pk"), firing=Count("incident"))
+    numbers = {each["rule"]: (each["active"], each["firing"]) for each in counted}
+    return [_with_state(rule, *numbers.get(rule.pk, (0, 0))) for rule in found]
+
+
+def _with_state(rule: rows.Rule, active: int, firing: int) -> Document:
+    return {
+        **RULES.describe(rule),
+        "evaluated_at": f.iso(rule.evaluated_at),
+        "last_error": rule.last_error or None,
+        "pending": active - firing,
+        "firing": firing,
+    }
+
+
+def page_series(name: str, limit: int = PAGE_ROWS, after: int = 0) -> tuple[list[rows.RuleSeries], int | None]:
+    """The series that are pending or fire, in the order in which they came. Raises NotFound."""
+    found = RULES.get(name).series.filter(pk__gt=after).order_by("pk")
+    return page_of(found, limit, lambda series: series.pk)
+
+
+def describe_series(series: rows.RuleSeries) -> Document:
+    return {
+        "labels": series.labels,
+        "value": series.value,
+        "state": "pending" if series.incident_id is None else "firing",
+        "active_since": f.iso(series.active_since),
+        "absent_since": f.iso(series.absent_since),
+        "incident": series.incident_id,
+    }

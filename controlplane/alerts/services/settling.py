@@ -1,0 +1,66 @@
+"""Incidents of events whose end no event tells: an agent that was restarted does not know what it said before."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.db import transaction
+from django.db.models import Max, Q
+
+from controlplane.alerts import models as rows
+from controlplane.alerts.health import CAUSES, QUIET_ALERTS
+from controlplane.alerts.services.incidents import resolve_incident
+from controlplane.fleet.models import Engine, Gpu, Node
+
+# A report may have been made before the event and come after it; by then several newer ones have come.
+SETTLE = timedelta(seconds=60)
+_REPORTED_ALERTS = frozenset(cause.alertname for cause in CAUSES.values()) - QUIET_ALERTS
+
+
+class _Firing(NamedTuple):
+    """`last`: when the last event of the incident came."""
+
+    incident_id: int
+    labels: dict[str, str]
+    last: datetime
+
+
+def resolve_reported_well(now: datetime) -> int:
+    """End what the node's reports, since its last event, say is well again; answers how many."""
+    firing = _firing(Q(labels__alertname__in=list(_REPORTED_ALERTS)))
+    well = [one for one in firing if _reported_well(one.labels, one.last + SETTLE)]
+    return sum(_resolve(one, now, "its node reports it well again") for one in well)
+
+
+def resolve_quiet(now: datetime, quiet_seconds: int) -> int:
+    """End the warnings of what nothing reports on, which have not come for so long; answers how many."""
+    since = now - timedelta(seconds=quiet_seconds)
+    warnings = _firing(Q(labels__alertname__in=list(QUIET_ALERTS), severity=rows.Severity.WARNING))
+    quiet = [one for one in warnings if one.last < since]
+    return sum(_resolve(one, now, f"not seen again since {one.last:%Y-%m-%d %H:%M:%S} UTC") for one in quiet)
+
+
+def _firing(wanted: Q) -> list[_Firing]:
+    incidents = rows.Incident.objects.filter(wanted, state=rows.IncidentState.FIRING, source="event")
+    told = incidents.annotate(last=Max("events__received_at")).filter(last__isnull=False).order_by("pk")
+    return [_Firing(*row) for row in told.values_list("pk", "labels", "last")]
+
+
+def _reported_well(labels: dict[str, str], since: datetime) -> bool:
+    node = labels["node"]
+    if engine := labels.get("engine"):
+        return Engine.objects.filter(name=engine, node__name=node, state="up", reported_at__gt=since).exists()
+    if gpu := labels.get("gpu"):
+        return Gpu.objects.filter(node__name=node, uuid=gpu, state="ok", reported_at__gt=since).exists()
+    nodes = Node.objects.filter(name=node, gpu_problems=[], reported_at__gt=since)
+    return nodes.exclude(gpu_source="none").exists()
+
+
+def _resolve(firing: _Firing, now: datetime, text: str) -> bool:
+    """Unless its event has come again meanwhile."""
+    with transaction.atomic():
+        incident = rows.Incident.objects.select_for_update(no_key=True).filter(pk=firing.incident_id).first()
+        if incident is None or incident.events.filter(received_at__gt=firing.last).exists():
+            return False
+        return resolve_incident(incident, now, text)

@@ -1,0 +1,65 @@
+"""The last part of every write: what it does to the fleet shows on the incidents that it concerns."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.utils import timezone
+
+from controlplane.alerts.health import HARDWARE_ALERTS, engine_down_labels
+from controlplane.alerts.models import Incident
+from controlplane.alerts.services import incidents
+from controlplane.alerts.services.cordons import CORDONED, UNCORDONED
+from controlplane.core.changes import Change, UnitOfWork
+from wire.canonical import Document
+
+
+def follow_fleet(unit: UnitOfWork) -> None:
+    """In the write's own transaction: note cordons, and end the incidents of what a person took care of or removed."""
+    now = timezone.now()
+    for change in unit.changes:
+        if change.before is None:
+            continue
+        if change.noun == "node":
+            _follow_node(unit, change, change.before, now)
+        elif change.noun == "engine":
+            _follow_engine(unit, change, change.before, now)
+
+
+def _follow_node(unit: UnitOfWork, change: Change, before: Document, now: datetime) -> None:
+    if change.after is None:
+        text = f"the node was removed by {unit.actor.name}: {unit.reason}"
+        for incident in incidents.firing_on(change.key):
+            # A rule sees by itself when its series is gone.
+            if incident.source == "event":
+                incidents.resolve_incident(incident, now, text)
+    elif before["cordoned"] and not change.after["cordoned"]:
+        _uncordoned(unit, change.key, now)
+    # A node's own cordon is the policy's, which says more of it than is known here.
+    elif not before["cordoned"] and change.after["cordoned"] and unit.actor.kind != "target":
+        for incident in incidents.firing_on(change.key):
+            _note(unit, incident, CORDONED, now)
+
+
+def _uncordoned(unit: UnitOfWork, node: str, now: datetime) -> None:
+    """Who lets a node take work again vouches for its hardware; engines that are down stay so."""
+    for incident in incidents.firing_on(node):
+        _note(unit, incident, UNCORDONED, now)
+        if incident.source == "event" and incident.labels["alertname"] in HARDWARE_ALERTS:
+            incidents.resolve_incident(incident, now, f"uncordoned by {unit.actor.name}: {unit.reason}")
+
+
+def _note(unit: UnitOfWork, incident: Incident, kind: str, now: datetime) -> None:
+    details = {"reason": "person", "change_id": str(unit.change_id)}
+    incidents.note(incident, kind, f"{kind} by {unit.actor.name}: {unit.reason}", now, details)
+
+
+def _follow_engine(unit: UnitOfWork, change: Change, before: Document, now: datetime) -> None:
+    """No agent looks any more at an engine that was removed, or that another node has now, to say that it is up."""
+    node = before["node"]
+    if node is None or (change.after is not None and change.after["node"] == node):
+        return
+    incident = incidents.firing_of(engine_down_labels(node, change.key))
+    if incident is not None:
+        what = "removed" if change.after is None else "moved"
+        incidents.resolve_incident(incident, now, f"the engine was {what} by {unit.actor.name}: {unit.reason}")

@@ -1,0 +1,136 @@
+"""The loop that sends, in this process, against real receivers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.alerts.delivery_loop import DeliveryLoop
+from controlplane.alerts.models import Delivery
+from tests.controlplane.alerts.incident import opened, receiver, resolved
+from tests.controlplane.alerts.receiving import ALLOWED, CLOSE, HANG, Answer, on_call
+from tests.services import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+PATIENCE_SECONDS = 20
+
+
+@pytest.fixture(autouse=True)
+def _loopback_and_short_pauses(monkeypatch):
+    monkeypatch.setenv("HEADWORKS_WEBHOOK_ALLOWED_NETWORKS", ALLOWED)
+    monkeypatch.setenv("HEADWORKS_WEBHOOK_TIMEOUT_SECONDS", "5")
+
+
+@pytest.fixture
+def loop() -> Iterator[DeliveryLoop]:
+    made = DeliveryLoop(receivers_at_once=4)
+    yield made
+    made.stop()
+    wait_for(lambda: not made.busy, PATIENCE_SECONDS, "the end of the attempts under way")
+
+
+def swept(loop: DeliveryLoop, state: str = "delivered") -> None:
+    """Wake the loop, as the beat does, until every message has this state."""
+
+    def done() -> bool:
+        loop.wake()
+        return not Delivery.objects.exclude(state=state).exists()
+
+    wait_for(done, PATIENCE_SECONDS, f"every message {state}")
+
+
+def test_a_message_that_fails_comes_again_with_the_same_id(loop):
+    with on_call(Answer(500), CLOSE, Answer(429)) as oncall:
+        receiver(url=oncall.url)
+        incident = opened()
+        swept(loop)
+    assert len(oncall.got) == 4
+    assert {got.delivery for got in oncall.got} == {str(Delivery.objects.get().pk)}
+    assert {got.document["alerts"][0]["fingerprint"] for got in oncall.got} == {incident.fingerprint}
+
+
+def test_the_beginning_and_the_end_are_told_in_order(loop):
+    with on_call(Answer(500)) as oncall:
+        receiver(url=oncall.url)
+        incident = opened()
+        resolved(incident)
+        swept(loop)
+    assert [got.document["status"] for got in oncall.got] == ["firing", "firing", "resolved"]
+    body = oncall.got[-1].document
+    assert body["commonLabels"] == {"alertname": "Trouble", "node": "n1", "severity": "critical"}
+    assert body["commonAnnotations"] == {"description": "XID 79", "summary": "GPU 3 fell off the bus"}
+
+
+def test_a_receiver_that_hangs_delays_no_other(loop):
+    with on_call(HANG) as hanging, on_call() as quick:
+        receiver("hanging", url=hanging.url)
+        receiver("quick", url=quick.url)
+        opened()
+        loop.wake()
+        wait_for(lambda: hanging.got, PATIENCE_SECONDS, "the attempt that hangs")
+        opened(node="n2")
+        loop.wake()
+        wait_for(lambda: len(quick.got) == 2, 4, "both messages at the quick receiver")
+        assert len(hanging.got) == 1
+        hanging.release.set()
+        swept(loop)
+    assert hanging.most_in_flight == 1
+
+
+def test_a_receiver_gets_one_message_at_a_time(loop):
+    with on_call() as oncall:
+        receiver(url=oncall.url)
+        for number in range(8):
+            opened(node=f"n{number}")
+        swept(loop)
+    assert oncall.most_in_flight == 1
+    assert len(oncall.got) == 8
+
+
+def test_a_pause_that_a_receiver_asks_for_is_kept(loop):
+    with on_call(Answer(503, (("Retry-After", "2"),))) as oncall:
+        receiver(url=oncall.url)
+        opened()
+        began = time.monotonic()
+        swept(loop)
+        assert time.monotonic() - began >= 2
+    assert len(oncall.got) == 2
+
+
+def test_what_cannot_be_delivered_in_time_has_failed_and_says_why(loop, monkeypatch):
+    monkeypatch.setenv("HEADWORKS_WEBHOOK_GIVE_UP_SECONDS", "1")
+    monkeypatch.setenv("HEADWORKS_WEBHOOK_ALLOWED_NETWORKS", "")
+    receiver(url="http://localhost:9/")
+    opened()
+    swept(loop, "failed")
+    assert Delivery.objects.get().last_error.startswith("address_refused: ")
+
+
+def test_a_fault_of_our_own_is_tried_again(loop, monkeypatch):
+    monkeypatch.setattr("controlplane.alerts.outgoing.message", lambda *_: 1 / 0)
+    with on_call() as oncall:
+        receiver(url=oncall.url)
+        opened()
+        loop.wake()
+        wait_for(lambda: Delivery.objects.get().last_error, PATIENCE_SECONDS, "the attempt's end")
+        assert Delivery.objects.get().last_error == "failed_here: ZeroDivisionError"
+        monkeypatch.undo()
+        monkeypatch.setenv("HEADWORKS_WEBHOOK_ALLOWED_NETWORKS", ALLOWED)
+        swept(loop)
+
+
+def test_once_stopped_it_begins_nothing(loop):
+    with on_call(HANG) as oncall:
+        receiver(url=oncall.url)
+        opened()
+        opened(node="n2")
+        loop.wake()
+        wait_for(lambda: oncall.got, PATIENCE_SECONDS, "the first attempt")
+        loop.stop()
+        loop.wake()
+        oncall.release.set()
+        wait_for(lambda: not loop.busy, PATIENCE_SECONDS, "the end of the attempt under way")
+    assert len(oncall.got) == 1
+    assert Delivery.objects.filter(state="waiting", attempts=0).count() == 1

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from controlplane.alerts.delivery_plan import Reason
+from controlplane.alerts.transport import post
+from tests.controlplane.alerts.receiving import ALLOWED, CLOSE, Answer, on_call
+from tests.services import free_port
+
+BODY = b'{"a": 1}'
+
+
+@pytest.fixture(autouse=True)
+def _loopback_is_allowed(monkeypatch):
+    monkeypatch.setenv("HEADWORKS_WEBHOOK_ALLOWED_NETWORKS", ALLOWED)
+    monkeypatch.setenv("HEADWORKS_WEBHOOK_TIMEOUT_SECONDS", "1")
+
+
+@contextmanager
+def dripping() -> Iterator[int]:
+    """A port whose server answers one byte every tenth of a second, without end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection:
+                try:
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+                    while True:
+                        connection.sendall(b"x")
+                        time.sleep(0.1)  # the pace of this receiver
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_a_message_goes_as_json_with_its_headers():
+    with on_call() as receiver:
+        assert post(receiver.url, BODY, {"X-Headworks-Delivery": "d-1"}).reason is Reason.TAKEN
+    assert [(got.delivery, got.body) for got in receiver.got] == [("d-1", BODY)]
+
+
+def test_a_redirect_is_a_failed_attempt_that_says_so_and_is_not_followed():
+    with on_call() as elsewhere, on_call(Answer(302, (("Location", elsewhere.url),))) as receiver:
+        outcome = post(receiver.url, BODY, {})
+    assert outcome.reason is Reason.REDIRECTED
+    assert "redirects are not followed" in outcome.text
+    assert not elsewhere.got
+
+
+def test_a_receiver_that_asks_for_a_pause_is_heard():
+    with on_call(Answer(429, (("Retry-After", "17"),))) as receiver:
+        outcome = post(receiver.url, BODY, {})
+    assert outcome.reason is Reason.BUSY
+    assert outcome.retry_after is not None
+    assert outcome.retry_after.total_seconds() == 17
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_refusal_is_named_with_its_status(status):
+    with on_call(Answer(status)) as receiver:
+        assert str(status) in post(receiver.url, BODY, {}).error
+
+
+def test_a_receiver_that_closes_or_is_not_there_is_unreachable():
+    with on_call(CLOSE) as receiver:
+        assert post(receiver.url, BODY, {}).reason is Reason.UNREACHABLE
+    assert post(f"http://127.0.0.1:{free_port()}/", BODY, {}).reason is Reason.UNREACHABLE
+    assert post("http://no-such-host.invalid/", BODY, {}).reason in (Reason.UNREACHABLE, Reason.TIMED_OUT)
+
+
+def test_an_answer_without_end_is_cut_off_in_time():
+    with dripping() as port:
+        began = time.monotonic()
+        assert post(f"http://127.0.0.1:{port}/", BODY, {}).reason is Reason.TIMED_OUT
+        assert time.monotonic() - began < 5
+
+
+def test_plain_http_on_a_tls_url_is_named():
+    with on_call() as receiver:
+        assert post(receiver.url.replace("http:", "https:"), BODY, {}).reason in (Reason.TLS, Reason.UNREACHABLE)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
+def test_an_address_that_may_not_be_reached_is_not_even_connected_to(monkeypatch, host):
+    """`localhost` is any name that resolves to such an address, whatever it resolved to when it was set."""
+    monkeypatch.setenv("HEADWORKS_WEBHOOK_ALLOWED_NETWORKS", "")
+    with on_call() as receiver:
+        outcome = post(receiver.url.replace("127.0.0.1", host), BODY, {})
+    assert outcome.reason is Reason.ADDRESS_REFUSED
+    assert "HEADWORKS_WEBHOOK_ALLOWED_NETWORKS" in outcome.text
+    assert not receiver.got
