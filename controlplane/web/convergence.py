@@ -10,6 +10,7 @@ from typing import Any, Literal
 from django.db.models import Max
 from django.http import HttpRequest
 
+from controlplane.alerts.models import Incident, IncidentState
 from controlplane.configs.convergence import State, convergence, standing_with
 from controlplane.configs.models import Revision
 from controlplane.core.errors import NotFound
@@ -133,7 +134,7 @@ def _line(target: dict[str, Any]) -> TargetLine:
 
 
 def summary() -> dict[str, Any]:
-    """What the header and the live stream tell: the newest revision and how many targets run it.
+    """What the header and the live stream tell: the newest revision, how many targets run it, what is on fire.
 
     `look` is how the header shows it: whole (all run it), partial, trouble (some refuse it or are lost).
     `acknowledged` is a sum that grows with every acknowledgement, so that each makes another event. Raises Damaged.
@@ -146,5 +147,11 @@ def summary() -> dict[str, Any]:
         "applied": now["applied"],
         "targets": len(targets),
         "look": "trouble" if troubled else "whole" if now["applied"] == len(targets) else "partial",
+        "firing": firing(),
         "acknowledged": sum(target["acked_revision"] or 0 for target in targets),
     }
+
+
+def firing() -> int:
+    """Incidents that fire now."""
+    return Incident.objects.filter(state=IncidentState.FIRING).count()

@@ -12,6 +12,8 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
+from controlplane.alerts.models import Severity
+from controlplane.alerts.services.policy import WINDOW_MAX_MS
 from controlplane.core.changes import REASON_MAX_CHARACTERS
 from controlplane.core.errors import Refused
 from controlplane.core.models import TargetKind
@@ -157,3 +159,68 @@ class JoinTokenForm(SecretForm):
     kind = forms.ChoiceField(label=_("Kind"), choices=TargetKind.choices)
     name = forms.CharField(label=_("Name"), required=False, help_text=_("Empty: the process that joins names itself."))
     field_order = ("kind", "name", "reason")
+
+
+class ScaledField(forms.DecimalField):
+    """A whole number of small units, typed in larger ones: per mille as percent, milliseconds as seconds."""
+
+    def __init__(self, scale: int, **options: Any) -> None:
+        super().__init__(widget=forms.TextInput(attrs={"inputmode": "decimal"}), **options)
+        self._scale = scale
+
+    def clean(self, value: Any) -> int | None:
+        typed = super().clean(value)
+        return None if typed is None else round(typed * self._scale)
+
+    def prepare_value(self, value: Any) -> Any:
+        return f"{value / self._scale:g}" if isinstance(value, int) else value
+
+
+class PolicyForm(RefusableForm):
+    """The fields of the cordon policy, by the names and in the units of its service."""
+
+    enabled = forms.BooleanField(label=_("On: a critical hardware event cordons its node by itself"), required=False)
+    max_nodes_permille = ScaledField(
+        10,
+        label=_("Share of the nodes, at most (%)"),
+        min_value=0,
+        max_value=100,
+        decimal_places=1,
+        help_text=_("Beyond it a person decides: a fault in what reads the GPUs must not empty the fleet."),
+    )
+    min_nodes = forms.IntegerField(
+        label=_("Nodes, always allowed"),
+        min_value=0,
+        max_value=100_000,
+        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+        help_text=_("So that the share does not forbid all in a small fleet."),
+    )
+    window_ms = ScaledField(
+        1000,
+        label=_("Counted over (seconds)"),
+        min_value=1,
+        max_value=WINDOW_MAX_MS // 1000,
+        decimal_places=3,
+        help_text=_("Cordons of the policy that are older than this count no longer."),
+    )
+
+
+class ReceiverForm(RefusableForm):
+    url = forms.CharField(
+        label=_("Address"),
+        help_text=_("http(s)://host[:port]/path. Every viewer sees it: it may hold no password."),
+    )
+    min_severity = forms.ChoiceField(
+        label=_("From severity"), choices=Severity.choices, help_text=_("Milder incidents are not sent.")
+    )
+    send_resolved = forms.BooleanField(label=_("Say too when an incident is over"), required=False)
+
+    def values(self) -> dict[str, Any]:
+        """The fields as the service takes them."""
+        return {field: self.cleaned_data[field] for field in ("url", "min_severity", "send_resolved")}
+
+
+class NewReceiverForm(SecretForm, ReceiverForm):
+    name = forms.CharField(label=_("Name"), help_text=_("Lower case letters, digits, '.', '_' and '-'."))
+
+    field_order = ("name", "url", "min_severity", "send_resolved", "reason")

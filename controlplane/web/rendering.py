@@ -9,9 +9,8 @@ from django.http import HttpRequest
 from controlplane.configs.history import Damaged
 from controlplane.core.models import Role, User
 from controlplane.fleet.models import Engine, Gpu, Node
-from controlplane.web.convergence import summary
-
-SIMULATED_VERSION = "+simulated"
+from controlplane.web.convergence import firing, summary
+from controlplane.web.fleet import SIMULATED_VERSION
 
 
 def frame_of(request: HttpRequest) -> dict[str, Any]:
@@ -42,4 +41,4 @@ def _fleet() -> dict[str, Any]:
         return summary()
     except Damaged:
         # The hub's log says what is wrong; pages that do not need the configuration go on.
-        return {"look": "lost"}
+        return {"look": "lost", "firing": firing()}

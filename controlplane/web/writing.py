@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from controlplane.core.changes import UnitOfWork, unit_of_work
 from controlplane.core.errors import Conflict
 from controlplane.core.models import AuditEntry
@@ -35,7 +37,8 @@ class MadeAlready(Conflict):
 
 def rehearse(caller: Caller, action: Action) -> Rehearsal:
     """Run `action` with every check and keep nothing. Raises Refused."""
-    with unit_of_work(caller.actor, "rehearsal", dry_run=True) as unit:
+    # A change may show it, as a cordon does.
+    with unit_of_work(caller.actor, _("the reason that you give"), dry_run=True) as unit:
         action(unit)
     shown = differences.shortened(differences.of_changes(unit.changes))
     return Rehearsal(shown, differences.digest(unit.changes))

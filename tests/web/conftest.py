@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
 from django.conf import settings as django_settings
 from django.test import Client
+from playwright.sync_api import Browser, Page, ViewportSize
 
 from controlplane.configs import acks
 from controlplane.configs.hub import heads
@@ -17,11 +19,14 @@ from controlplane.core import enrolment
 from controlplane.core.changes import SYSTEM, UnitOfWork, unit_of_work
 from controlplane.core.models import Role, Target, User
 from controlplane.tenants import services as tenants
+from tests.web.pictures import log_in
+from tests.web.site import Site
 from wire import PROTOCOL
 from wire.messages import Ack, EnrolRequest
 from wire.problems import Problem
 
-PASSWORD = "correct horse battery"
+PHONE: ViewportSize = {"width": 390, "height": 844}
+OpenPage = Callable[..., Page]
 
 
 @pytest.fixture(autouse=True)
@@ -99,3 +104,48 @@ def acknowledge(target: Target, problems: list[Problem] | None = None) -> None:
     else:
         content_hash = head.slice(target.kind, target.name).hash
         acks.take(target, Ack(head.number, hash=content_hash, applied_at=int(time.time() * 1000)))
+
+
+def digest_of(page: str) -> str:
+    """What a page of review says that it shows."""
+    found = re.search(r'name="digest" value="([0-9a-f]+)"', page)
+    assert found, page
+    return found[1]
+
+
+@pytest.fixture
+def open_page(site: Site, browser: Browser) -> Iterator[OpenPage]:
+    """A page of the module's `site`, logged in as the person named.
+
+    At the end: nothing in its console, and no request left this host.
+    """
+    complaints: list[str] = []
+
+    def open_as(name: str, **options: Any) -> Page:
+        page = browser.new_context(**options).new_page()
+        page.on(
+            "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: None if request.url.startswith(site.url) else complaints.append(request.url))
+        log_in(page, site, name)
+        return page
+
+    yield open_as
+    assert complaints == []
+
+
+UNNAMED_FIELDS = """() => [...document.querySelectorAll("main input:not([type=hidden]), main select")]
+    .filter(field => !field.labels.length).map(field => field.name)"""
+
+
+def faults_of(page: Page, url: str) -> list[str]:
+    """What is wrong with a page on a phone: wider than that, not one heading, or a field without a name."""
+    page.goto(url)
+    width = page.evaluate("() => document.documentElement.scrollWidth")
+    headings = page.locator("h1").count()
+    return [
+        *([f"{url} is {width} px wide"] if width > PHONE["width"] else []),
+        *([f"{url} has {headings} headings"] if headings != 1 else []),
+        *(f"{url}: the field {name} has no label" for name in page.evaluate(UNNAMED_FIELDS)),
+    ]

@@ -26,7 +26,7 @@ def log_in(page: Page, site: Site, name: str) -> None:
     page.locator("#id_username").fill(name)
     page.locator("#id_password").fill(PASSWORD)
     page.locator("form.fields button").click()
-    page.wait_for_url("**/tenants/")
+    page.wait_for_url("**/fleet/")
 
 
 def fill_site(site: Site) -> list[JoinedTarget]:

@@ -165,6 +165,7 @@ async def test_a_stream_tells_where_the_targets_stand(acme_published: Callable[[
         "applied": 1,
         "targets": 2,
         "look": "partial",
+        "firing": 0,
         "acknowledged": 1,
     }
 

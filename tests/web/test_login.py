@@ -12,7 +12,7 @@ from django.utils import timezone
 from controlplane.core.models import Role, User
 from controlplane.web.models import LoginFailure
 from controlplane.web.throttle import FAILURES_MAX, WINDOW, begin_attempt
-from tests.web.conftest import PASSWORD
+from tests.web.site import PASSWORD
 
 LOGIN = "/log-in/"
 
@@ -36,7 +36,7 @@ def test_the_right_password_leads_to_the_page_that_was_asked_for(ada: User, outs
 
 def test_it_does_not_lead_to_another_host(ada: User, outsider: Client) -> None:
     answer = outsider.post(LOGIN, {"username": "ada", "password": PASSWORD, "next": "https://elsewhere.example/"})
-    assert answer["Location"] == "/tenants/"
+    assert answer["Location"] == "/fleet/"
 
 
 def test_five_failures_make_the_name_wait_even_with_the_right_password(ada: User, outsider: Client) -> None:

@@ -16,7 +16,7 @@ from django.utils.html import escape
 from controlplane.configs import publisher
 from controlplane.core.models import AuditEntry, Role
 from controlplane.tenants import services
-from tests.web.conftest import acknowledge, new_target, write
+from tests.web.conftest import acknowledge, digest_of, new_target, write
 
 EDIT = "/tenants/acme/edit/"
 MARKUP = """<script>alert("x")</script>'&"""
@@ -24,12 +24,6 @@ MARKUP = """<script>alert("x")</script>'&"""
 
 def _fields(**changed: str) -> dict[str, str]:
     return {"weight": "1", "tpm_limit": "60000", **changed}
-
-
-def _digest(page: str) -> str:
-    found = re.search(r'name="digest" value="([0-9a-f]+)"', page)
-    assert found, page
-    return found[1]
 
 
 def _review(client: Client, **changed: str) -> str:
@@ -46,7 +40,7 @@ def test_a_change_is_shown_first_and_stored_only_once_it_is_applied_with_a_reaso
     assert "<ins>20,000</ins>" in page
     assert services.get(acme).tpm_limit == 60_000
 
-    form = {**_fields(tpm_limit="20000"), "step": "apply", "digest": _digest(page), "reason": "floods the pool"}
+    form = {**_fields(tpm_limit="20000"), "step": "apply", "digest": digest_of(page), "reason": "floods the pool"}
     answer = operator.post(EDIT, form)
     assert answer.status_code == 302
     assert services.get(acme).tpm_limit == 20_000
@@ -60,7 +54,7 @@ def test_a_change_is_shown_first_and_stored_only_once_it_is_applied_with_a_reaso
 
 def test_applying_needs_a_reason_and_keeps_the_review(acme: str, operator: Client) -> None:
     page = _review(operator, tpm_limit="20000")
-    form = {**_fields(tpm_limit="20000"), "step": "apply", "digest": _digest(page), "reason": " "}
+    form = {**_fields(tpm_limit="20000"), "step": "apply", "digest": digest_of(page), "reason": " "}
     answer = operator.post(EDIT, form)
     assert answer.status_code == 422
     assert "This field is required." in answer.content.decode()
@@ -71,14 +65,14 @@ def test_applying_needs_a_reason_and_keeps_the_review(acme: str, operator: Clien
 def test_what_another_person_changed_meanwhile_is_shown_before_it_is_overwritten(acme: str, operator: Client) -> None:
     page = _review(operator, tpm_limit="20000")
     write(lambda unit: services.update(unit, acme, {"weight": 7}))
-    form = {**_fields(tpm_limit="20000"), "step": "apply", "digest": _digest(page), "reason": "floods the pool"}
+    form = {**_fields(tpm_limit="20000"), "step": "apply", "digest": digest_of(page), "reason": "floods the pool"}
     answer = operator.post(EDIT, form)
     assert answer.status_code == 409
     assert "Someone changed this meanwhile." in answer.content.decode()
     assert "<del>7</del>" in answer.content.decode()
     assert services.get(acme).weight == 7
 
-    form["digest"] = _digest(answer.content.decode())
+    form["digest"] = digest_of(answer.content.decode())
     assert operator.post(EDIT, form).status_code == 302
     assert services.get(acme).weight == 1
 
@@ -138,7 +132,7 @@ def test_nothing_changed_says_so_and_offers_no_button(acme: str, operator: Clien
 
 def test_an_empty_limit_is_no_limit(acme: str, operator: Client) -> None:
     page = _review(operator, tpm_limit="")
-    operator.post(EDIT, {**_fields(tpm_limit=""), "step": "apply", "digest": _digest(page), "reason": "unlimited"})
+    operator.post(EDIT, {**_fields(tpm_limit=""), "step": "apply", "digest": digest_of(page), "reason": "unlimited"})
     assert services.get(acme).tpm_limit is None
     assert "no limit" in operator.get("/tenants/acme/").content.decode()
 
@@ -147,7 +141,9 @@ def test_a_new_tenant_is_reviewed_then_made(operator: Client) -> None:
     fields = {"name": "search", "weight": "2", "tpm_limit": "500"}
     page = operator.post("/tenants-new/", {**fields, "step": "review"}).content.decode()
     assert not services.page()[0]
-    answer = operator.post("/tenants-new/", {**fields, "step": "apply", "digest": _digest(page), "reason": "new team"})
+    answer = operator.post(
+        "/tenants-new/", {**fields, "step": "apply", "digest": digest_of(page), "reason": "new team"}
+    )
     assert answer.status_code == 302
     assert answer["Location"].startswith("/tenants/search/?change=")
     assert services.get("search").tpm_limit == 500
@@ -175,7 +171,7 @@ def test_a_name_that_cannot_be_taken_is_refused_at_its_field_and_kept(
 def test_markup_shows_as_itself_wherever_people_type(acme: str, operator: Client) -> None:
     write(lambda unit: services.create_key(unit, acme, {"label": MARKUP}))
     page = _review(operator, tpm_limit="5")
-    operator.post(EDIT, {**_fields(tpm_limit="5"), "step": "apply", "digest": _digest(page), "reason": MARKUP})
+    operator.post(EDIT, {**_fields(tpm_limit="5"), "step": "apply", "digest": digest_of(page), "reason": MARKUP})
     publisher.publish()
     for path in ("/tenants/acme/", "/revisions/", "/revisions/1/"):
         shown = operator.get(path).content.decode()

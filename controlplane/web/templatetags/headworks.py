@@ -15,10 +15,21 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from controlplane.alerts.models import Incident
 from controlplane.core.models import AuditEntry
 from controlplane.web.differences import shown_key
-from controlplane.web.labels import actor_label, noun_label, place_label
+from controlplane.web.fleet import GpuLine, Reason
+from controlplane.web.labels import (
+    actor_label,
+    entry_label,
+    gpu_source_label,
+    health_reason_label,
+    needs_person,
+    noun_label,
+    place_label,
+)
 from controlplane.web.rendering import frame_of
+from controlplane.web.states import SHORT_LABELS, Look, look_of
 
 register = template.Library()
 
@@ -53,6 +64,64 @@ def actor(entry: AuditEntry) -> str:
 def subject(entry: AuditEntry) -> str:
     """What an audit entry is about, as people know it."""
     return f"{noun_label(entry.noun)} {shown_key(entry.noun, entry.key, entry.after, entry.before)}"
+
+
+@register.filter
+def look(state: str) -> Look:
+    """How a state is shown: its tone, shape and word."""
+    return look_of(state)
+
+
+@register.filter
+def short_label(state: str) -> str:
+    """A state in a few letters."""
+    return str(SHORT_LABELS.get(state) or look_of(state).label)
+
+
+@register.filter
+def health_reason(reason: Reason) -> str:
+    return health_reason_label(reason.name, reason.what)
+
+
+@register.filter
+def headline(incident: Incident, node: str) -> str:
+    """An incident's title where its node is known already, and need not be named again."""
+    return incident.title.removeprefix(f"{node}: ")
+
+
+@register.filter
+def reason_tone(reason: Reason) -> str:
+    return "critical" if needs_person(reason.name) else "info"
+
+
+@register.filter
+def gpu_source(name: str) -> str:
+    """Through what an agent reads its GPUs."""
+    return gpu_source_label(name)
+
+
+@register.filter
+def gpu_title(gpu: GpuLine) -> str:
+    """All that is known of a GPU, for those who point at its cell."""
+    known = [f"GPU {gpu.index}", str(look_of(gpu.state).label), gpu.model, gpu.uuid]
+    if gpu.memory_bytes is not None:
+        known.append(
+            _("memory %(used)s of %(all)s")
+            % {"used": gibibytes(gpu.memory_used_bytes), "all": gibibytes(gpu.memory_bytes)}
+        )
+    return " · ".join(filter(None, known))
+
+
+@register.filter
+def gibibytes(size_bytes: int | None) -> str:
+    """80 GiB; "–" where it is not known."""
+    return "–" if size_bytes is None else f"{number_format(size_bytes / (1 << 30), 0, use_l10n=True)} GiB"
+
+
+@register.filter
+def entry_kind(kind: str) -> str:
+    """What a line of an incident's time line is about."""
+    return entry_label(kind)
 
 
 @register.filter
@@ -92,6 +161,27 @@ def ago(moment: datetime | None) -> SafeString | str:
         exact.strftime("%Y-%m-%d %H:%M:%S UTC"),
         _since((timezone.now() - moment).total_seconds()),
     )
+
+
+@register.filter
+def lasted(seconds: float) -> str:
+    """How long something took or lasts: 0.8 s, 42 s, 12 min, 3 h, 2 days."""
+    if seconds < 10:
+        return _("%(count)s s") % {"count": number_format(max(0.0, seconds), 1, use_l10n=True)}
+    whole = int(seconds)
+    if whole < 120:
+        return _("%(count)d s") % {"count": whole}
+    if whole < 7200:
+        return _("%(count)d min") % {"count": whole // 60}
+    if whole < 172_800:
+        return _("%(count)d h") % {"count": whole // 3600}
+    return ngettext("%(count)d day", "%(count)d days", whole // 86_400) % {"count": whole // 86_400}
+
+
+@register.filter
+def seconds_after(moment: datetime, start: datetime) -> float:
+    """From `start` to `moment`."""
+    return (moment - start).total_seconds()
 
 
 def _since(seconds: float) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -174,7 +174,3 @@ def _form_page(request: HttpRequest, form: TenantForm, back: str, name: str = ""
     status = HTTPStatus.UNPROCESSABLE_ENTITY if refused else HTTPStatus.OK
     context = {"section": "tenants", "form": form, "name": name, "back": back}
     return render(request, "web/tenant_form.html", context, status=status)
-
-
-def home(request: HttpRequest) -> HttpResponse:
-    return redirect("web:tenants")

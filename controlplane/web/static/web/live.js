@@ -1,5 +1,5 @@
 // One stream from the server while the tab is seen. Each message becomes the event "convergence" on <body>, and a
-// newer revision "published" before it: panels name them in hx-trigger. The header's pill follows the data.
+// newer revision "published" before it: panels name them in hx-trigger. The header's pill and count follow the data.
 (() => {
   "use strict";
   const pill = document.querySelector("[data-live]");
@@ -17,11 +17,18 @@
     pill.querySelector("[data-live-text]").textContent = text;
   };
 
+  const count = (incidents) => {
+    const badge = document.querySelector("[data-firing]");
+    badge.hidden = incidents === 0;
+    badge.querySelector("[data-firing-count]").textContent = incidents;
+  };
+
   const take = (message) => {
     clearTimeout(silence);
     silence = 0;
     const now = JSON.parse(message.data);
     show(now.look, pill.dataset.told.replace("{applied}", now.applied).replace("{targets}", now.targets));
+    count(now.firing);
     if (now.revision !== revision) document.body.dispatchEvent(new CustomEvent("published"));
     revision = now.revision;
     document.body.dispatchEvent(new CustomEvent("convergence"));

@@ -1,0 +1,244 @@
+"""Nodes, GPUs and engines in the form that pages show. What is wrong with a node is the judgement of `fleet.health`."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from django.db.models import Max, QuerySet
+from django.utils import timezone
+
+from controlplane import settings_rows
+from controlplane.alerts.models import Incident, IncidentState
+from controlplane.core.models import AuditEntry
+from controlplane.fleet.health import node_health
+from controlplane.fleet.models import Engine, Gpu, Node
+from controlplane.web.readings import Readings, latest
+
+SIMULATED_VERSION = "+simulated"
+_MEBIBYTE = 1 << 20
+# What the cells of GPUs and engines show.
+_IN_CELLS = {"gpu_lost", "gpu_unresponsive", "gpu_error", "engine_down"}
+# Those that need a person come first.
+_ORDER = {"lost": 0, "degraded": 1, "cordoned": 2, "unknown": 3, "ok": 4}
+
+
+@dataclass(frozen=True)
+class GpuLine:
+    """One GPU. A value that was not measured within the last minute, or whose GPU does not answer, is None."""
+
+    index: int
+    uuid: str
+    model: str
+    pci_bus_id: str
+    state: str
+    simulated: bool
+    memory_bytes: int | None
+    memory_used_bytes: int | None
+    utilization_percent: float | None
+    temperature_celsius: float | None
+
+    @property
+    def ok(self) -> bool:
+        return self.state == "ok"
+
+
+@dataclass(frozen=True)
+class EngineLine:
+    """One engine. `state` is what its agent sees, unknown where that is silent.
+
+    `cordoned` is its own cordon, `node_cordoned` that of its node.
+    """
+
+    name: str
+    node: str
+    pool: str
+    model: str
+    kind_label: str
+    state: str
+    error: str
+    version: str
+    simulated: bool
+    cordoned: bool
+    node_cordoned: bool
+    kv_capacity_tokens: int | None
+    kv_usage_percent: float | None
+    running: int | None
+    waiting: int | None
+
+    @property
+    def troubled(self) -> bool:
+        return self.state == "down"
+
+
+class Reason(NamedTuple):
+    """Why a node is not well, by its name in `fleet.health`; `what` lists all that it is so of."""
+
+    name: str
+    what: str
+
+
+@dataclass(frozen=True)
+class NodeLine:
+    """One node with what it holds. `cordon` is the audit entry that set its cordon: who, when and why."""
+
+    row: Node
+    health: str
+    reasons: list[Reason]
+    gpus: list[GpuLine]
+    engines: list[EngineLine]
+    incidents: list[Incident]
+    cordon: AuditEntry | None
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def other_reasons(self) -> list[Reason]:
+        """Without those that an incident tells of beside the cells of GPUs and engines."""
+        return [reason for reason in self.reasons if not self.incidents or reason.name not in _IN_CELLS]
+
+    @property
+    def simulated(self) -> bool:
+        return self.row.simulated or any(gpu.simulated for gpu in self.gpus)
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All nodes and all engines (by pool), troubled ones first. `readings_missing`: why nothing measured is shown."""
+
+    nodes: list[NodeLine]
+    engines: list[EngineLine]
+    readings_missing: str
+
+    @property
+    def healths(self) -> list[tuple[str, int]]:
+        """How many nodes are in each state, the worst first."""
+        counted = Counter(node.health for node in self.nodes)
+        return [(health, counted[health]) for health in _ORDER if counted[health]]
+
+    @property
+    def gpus(self) -> int:
+        return sum(len(node.gpus) for node in self.nodes)
+
+    @property
+    def gpus_failed(self) -> int:
+        return sum(not gpu.ok for node in self.nodes for gpu in node.gpus)
+
+    @property
+    def engines_down(self) -> int:
+        return sum(engine.troubled for engine in self.engines)
+
+
+def fleet() -> Fleet:
+    """Everything, in a number of queries that does not grow with it."""
+    readings, rows = latest.get(), list(_engines())
+    nodes = _node_lines(list(Node.objects.order_by("name")), rows, readings)
+    nodes.sort(key=lambda node: (_ORDER[node.health], not node.incidents, node.name))
+    engines = [engine for node in nodes for engine in node.engines]
+    engines += [_engine_line(row, readings) for row in rows if row.node is None]
+    engines.sort(key=lambda engine: (not engine.troubled, engine.pool, engine.name))
+    return Fleet(nodes, engines, readings.missing)
+
+
+def node_line(row: Node) -> tuple[NodeLine, str]:
+    """One node, and why nothing measured is shown of it."""
+    readings = latest.get()
+    return _node_lines([row], list(_engines().filter(node=row)), readings)[0], readings.missing
+
+
+def _engines() -> QuerySet[Engine]:
+    return Engine.objects.select_related("node", "pool__model").order_by("pool__name", "name")
+
+
+def _node_lines(rows: list[Node], engine_rows: list[Engine], readings: Readings) -> list[NodeLine]:
+    gpus: defaultdict[int, list[Gpu]] = defaultdict(list)
+    engines: defaultdict[int | None, list[Engine]] = defaultdict(list)
+    for gpu in Gpu.objects.filter(node__in=rows).order_by("index"):
+        gpus[gpu.node_id].append(gpu)
+    for engine in engine_rows:
+        engines[engine.node_id].append(engine)
+    incidents, cordons = _firing([row.name for row in rows]), _cordons([row.name for row in rows if row.cordoned])
+    now, lost_after_seconds = timezone.now(), settings_rows.TARGET_SILENT_SECONDS.read()
+    lines = []
+    for row in rows:
+        health, reasons = node_health(row, gpus[row.pk], engines[row.pk], now, lost_after_seconds)
+        # What a silent agent said last says nothing of now.
+        known = readings if health != "lost" else None
+        gpu_lines = [_gpu_line(gpu, row.name, known) for gpu in gpus[row.pk]]
+        engine_lines = [_engine_line(engine, known) for engine in engines[row.pk]]
+        named = _grouped(reasons)
+        lines.append(NodeLine(row, health, named, gpu_lines, engine_lines, incidents[row.name], cordons.get(row.name)))
+    return lines
+
+
+def _grouped(reasons: list[str]) -> list[Reason]:
+    """One line a name: "GPU 0, GPU 3" are off the bus. A cordon has a line of its own."""
+    whats: dict[str, list[str]] = {}
+    for reason in reasons:
+        name, _, what = reason.partition(": ")
+        if name != "cordoned":
+            whats.setdefault(name, []).append(what)
+    return [Reason(name, ", ".join(filter(None, listed))) for name, listed in whats.items()]
+
+
+def _firing(nodes: list[str]) -> Mapping[str, list[Incident]]:
+    found: defaultdict[str, list[Incident]] = defaultdict(list)
+    for incident in Incident.objects.filter(state=IncidentState.FIRING, node__in=nodes).order_by("started_at", "pk"):
+        found[incident.node].append(incident)
+    return found
+
+
+def _cordons(nodes: list[str]) -> dict[str, AuditEntry]:
+    """The write that cordoned each node, or last gave another reason for it."""
+    about = AuditEntry.objects.filter(noun="node", key__in=nodes, after__cordoned=True)
+    newest = about.order_by().values("key").annotate(last=Max("pk")).values("last")
+    return {entry.key: entry for entry in AuditEntry.objects.filter(pk__in=newest)}
+
+
+def _gpu_line(row: Gpu, node: str, readings: Readings | None) -> GpuLine:
+    # Nor does what was measured before a GPU stopped answering.
+    values = readings.gpu(node, row.uuid) if readings and row.state == "ok" else {}
+    used_mebibytes = values.get("memory_used_mebibytes")
+    return GpuLine(
+        index=row.index,
+        uuid=row.uuid,
+        model=row.model,
+        pci_bus_id=row.pci_bus_id,
+        state=row.state,
+        simulated=row.simulated,
+        memory_bytes=row.memory_bytes,
+        memory_used_bytes=None if used_mebibytes is None else round(used_mebibytes * _MEBIBYTE),
+        utilization_percent=values.get("utilization_percent"),
+        temperature_celsius=values.get("temperature_celsius"),
+    )
+
+
+def _engine_line(row: Engine, readings: Readings | None) -> EngineLine:
+    state = row.state if readings else "unknown"
+    values = readings.engine(row.name) if readings and state == "up" else {}
+    usage = values.get("kv_usage_ratio")
+    return EngineLine(
+        name=row.name,
+        node=row.node.name if row.node else "",
+        pool=row.pool.name,
+        model=row.pool.model.name,
+        kind_label=row.get_kind_display(),
+        state=state,
+        error=row.error if readings else "",
+        version=row.version,
+        simulated=row.version.endswith(SIMULATED_VERSION),
+        cordoned=row.cordoned,
+        node_cordoned=bool(row.node and row.node.cordoned),
+        kv_capacity_tokens=row.kv_capacity_tokens,
+        kv_usage_percent=None if usage is None else usage * 100,
+        running=_whole(values.get("running")),
+        waiting=_whole(values.get("waiting")),
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)

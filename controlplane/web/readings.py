@@ -1,0 +1,79 @@
+"""The last measured values of GPUs and engines, for pages. A page never waits long for them: it shows "–" instead."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from controlplane.telemetry import query
+
+# The names of the telemetry store → what pages call the value, as (kind of owner, field).
+METRICS = {
+    "DCGM_FI_DEV_GPU_UTIL": ("gpu", "utilization_percent"),
+    "DCGM_FI_DEV_GPU_TEMP": ("gpu", "temperature_celsius"),
+    "DCGM_FI_DEV_FB_USED": ("gpu", "memory_used_mebibytes"),
+    "headworks_engine_kv_cache_usage_ratio": ("engine", "kv_usage_ratio"),
+    "headworks_engine_requests_running": ("engine", "running"),
+    "headworks_engine_requests_waiting": ("engine", "waiting"),
+}
+# What was measured before this is no answer to "how is it now".
+_QUERY = f'last_over_time({{__name__=~"{"|".join(METRICS)}",node!=""}}[1m])'
+WAIT_SECONDS = 1.0
+
+Values = Mapping[str, float]
+_NONE: Values = {}
+
+
+@dataclass(frozen=True)
+class Readings:
+    """Values by the owner's name: a GPU's node and UUID, an engine's name. `missing`: why there are none at all."""
+
+    values: Mapping[tuple[str, ...], Values] = field(default_factory=dict)
+    missing: str = ""
+
+    def gpu(self, node: str, uuid: str) -> Values:
+        return self.values.get(("gpu", node, uuid), _NONE)
+
+    def engine(self, name: str) -> Values:
+        return self.values.get(("engine", name), _NONE)
+
+
+def read(at_ms: int) -> Readings:
+    """One query for all owners. Raises QueryError."""
+    values: dict[tuple[str, ...], dict[str, float]] = {}
+    for sample in query.instant(_QUERY, at_ms):
+        labels = sample.labels
+        kind, name = METRICS.get(labels.get("__name__", ""), ("", ""))
+        naming = ("node", "UUID") if kind == "gpu" else ("engine",)
+        owner = (kind, *(labels.get(label, "") for label in naming))
+        # NaN is no value.
+        if kind and sample.value == sample.value:
+            values.setdefault(owner, {})[name] = sample.value
+    return Readings(values)
+
+
+class Latest:
+    """Asks in a thread of its own. A store that hangs holds up neither the pages nor more than that one thread."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "web-readings")
+        self._asked: Future[Readings] | None = None
+
+    def get(self) -> Readings:
+        """The values now, or why there are none. Never raises for the store."""
+        asked = self._asked
+        if asked is None:
+            asked = self._asked = self._thread.submit(read, int(time.time() * 1000))
+        if asked not in wait([asked], WAIT_SECONDS).done:
+            # The next page looks at the same answer.
+            return Readings(missing="the metrics store takes long to answer")
+        self._asked = None
+        try:
+            return asked.result()
+        except query.QueryError as error:
+            return Readings(missing=str(error))
+
+
+latest = Latest()

@@ -1,0 +1,66 @@
+"""How states look: a shape and a word, and a colour that only repeats what they say."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from django.utils.translation import gettext_lazy as _
+
+_RING = "M13.5 8a5.5 5.5 0 1 1-11 0a5.5 5.5 0 1 1 11 0"
+CHECK = "M3 8.5l3.5 3.5L13 4.5"
+CLOCK = f"{_RING}M8 5v3l2 1.5"
+CROSS = "M4 4l8 8M12 4l-8 8"
+DASH = "M3 8h10"
+DOT = "M12 8a4 4 0 1 1-8 0a4 4 0 1 1 8 0"
+NO_ENTRY = f"{_RING}M4.2 4.2l7.6 7.6"
+TRIANGLE = "M8 2.5l6 11H2zM8 6.5v3.2"
+
+
+class Look(NamedTuple):
+    """`tone` is the colour's meaning; `shape` an SVG path in a field of 16 × 16."""
+
+    tone: Literal["good", "wait", "bad", "none"]
+    shape: str
+    label: Any
+
+
+LOOKS = {
+    # Targets
+    "applied": Look("good", CHECK, _("applied")),
+    "pending": Look("wait", CLOCK, _("pending")),
+    "refused": Look("bad", CROSS, _("refused")),
+    "lost": Look("bad", TRIANGLE, _("lost")),
+    "never": Look("none", DASH, _("runs none yet")),
+    # Tenants and keys
+    "active": Look("good", DOT, _("active")),
+    "blocked": Look("bad", NO_ENTRY, _("blocked")),
+    "expired": Look("none", CLOCK, _("expired")),
+    # Nodes, GPUs, engines
+    "ok": Look("good", DOT, _("ok")),
+    "cordoned": Look("wait", NO_ENTRY, _("cordoned")),
+    "degraded": Look("bad", TRIANGLE, _("degraded")),
+    "unknown": Look("none", DASH, _("unknown")),
+    "unresponsive": Look("bad", CROSS, _("unresponsive")),
+    "error": Look("bad", CROSS, _("error")),
+    "up": Look("good", DOT, _("up")),
+    "down": Look("bad", CROSS, _("down")),
+    "starting": Look("wait", CLOCK, _("starting")),
+    # Incidents and their severities
+    "resolved": Look("good", CHECK, _("resolved")),
+    "critical": Look("bad", TRIANGLE, _("critical")),
+    "warning": Look("wait", TRIANGLE, _("warning")),
+    "info": Look("none", DOT, _("info")),
+    # Deliveries and receivers
+    "delivered": Look("good", CHECK, _("delivered")),
+    "waiting": Look("wait", CLOCK, _("waiting")),
+    "failed": Look("bad", CROSS, _("failed")),
+    "on": Look("good", DOT, _("on")),
+    "off": Look("none", DASH, _("off")),
+}
+# Where there is room for a few letters only, as in a GPU's cell.
+SHORT_LABELS = {"unresponsive": _("hung")}
+
+
+def look_of(state: str) -> Look:
+    """A state without a look of its own, as a later version may have, shows its name."""
+    return LOOKS.get(state) or Look("none", DASH, state)

@@ -1,0 +1,155 @@
+"""The fleet: nodes, GPUs and engines, what is wrong with them, and their cordons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from controlplane.alerts.models import NodeEvent
+from controlplane.core.changes import UnitOfWork
+from controlplane.core.models import AuditEntry, Role
+from controlplane.core.security import Caller
+from controlplane.fleet.services import ENGINES, NODES
+from controlplane.web import fleet as fleet_read
+from controlplane.web.access import page
+from controlplane.web.convergence import change_of, progress_of
+from controlplane.web.curl import curl, reason_of
+from controlplane.web.panels import shared_panel
+from controlplane.web.views.review import Proposal, confirm
+
+EVENT_ROWS = 20
+HISTORY_ROWS = 10
+
+
+def home(request: HttpRequest) -> HttpResponse:
+    return redirect("web:fleet")
+
+
+@page()
+def fleet(request: HttpRequest, caller: Caller) -> HttpResponse:
+    context = {"section": "fleet", "fleet_now": fleet_read.fleet(), "curl_fleet": curl(request, "GET", "/nodes")}
+    return render(request, "web/fleet.html", context)
+
+
+@page()
+def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
+    may = {"may_operate": caller.role.covers(Role.OPERATOR), "may_admin": caller.role.covers(Role.ADMIN)}
+    return shared_panel("web/parts/fleet.html", lambda: {"fleet_now": fleet_read.fleet(), **may}, caller.role)
+
+
+@page()
+def node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    line, readings_missing = fleet_read.node_line(NODES.get(name))
+    change = change_of(request)
+    context: dict[str, Any] = {
+        "section": "fleet",
+        "name": name,
+        "node": line,
+        "readings_missing": readings_missing,
+        "events": NodeEvent.objects.filter(node=name).order_by("-at", "-pk")[:EVENT_ROWS],
+        "history": AuditEntry.objects.filter(noun="node", key=name).order_by("-pk")[:HISTORY_ROWS],
+        "change": change,
+        "convergence": change and progress_of(change),
+        "curl_node": curl(request, "GET", f"/nodes/{name}"),
+    }
+    return render(request, "web/node.html", context)
+
+
+@page(Role.OPERATOR)
+def cordon_node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    NODES.get(name)
+    return _confirm(
+        request,
+        caller,
+        f"/nodes/{name}/cordon",
+        lambda unit: NODES.cordon(unit, name),
+        title=_("Cordon node %(name)s") % {"name": name},
+        apply_label=_("Cordon the node"),
+        note=_("Its engines get no new requests, at every gateway. What runs there ends by itself."),
+        node=name,
+        dangerous=True,
+    )
+
+
+@page(Role.OPERATOR)
+def uncordon_node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    NODES.get(name)
+    return _confirm(
+        request,
+        caller,
+        f"/nodes/{name}/uncordon",
+        lambda unit: NODES.uncordon(unit, name),
+        title=_("Uncordon node %(name)s") % {"name": name},
+        apply_label=_("Uncordon the node"),
+        note=_(
+            "Its engines get requests again. Engines that were cordoned themselves stay so. "
+            "Incidents of its hardware that fire are resolved by it."
+        ),
+        node=name,
+    )
+
+
+@page(Role.OPERATOR)
+def cordon_engine(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    row = ENGINES.get(name)
+    return _confirm(
+        request,
+        caller,
+        f"/engines/{name}/cordon",
+        lambda unit: ENGINES.cordon(unit, name),
+        title=_("Cordon engine %(name)s") % {"name": name},
+        apply_label=_("Cordon the engine"),
+        note=_("It gets no new requests, at every gateway. What runs there ends by itself."),
+        node=row.node.name if row.node else "",
+        dangerous=True,
+    )
+
+
+@page(Role.OPERATOR)
+def uncordon_engine(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    row = ENGINES.get(name)
+    return _confirm(
+        request,
+        caller,
+        f"/engines/{name}/uncordon",
+        lambda unit: ENGINES.uncordon(unit, name),
+        title=_("Uncordon engine %(name)s") % {"name": name},
+        apply_label=_("Uncordon the engine"),
+        note=_("It gets requests again, unless its node is cordoned."),
+        node=row.node.name if row.node else "",
+    )
+
+
+def _confirm(
+    request: HttpRequest,
+    caller: Caller,
+    path: str,
+    action: Callable[[UnitOfWork], object],
+    *,
+    title: str,
+    apply_label: str,
+    note: str,
+    node: str,
+    dangerous: bool = False,
+) -> HttpResponse:
+    """The review of a cordon. `path` is the REST call's; `node` the page that one comes from, empty: the fleet's."""
+    trail = [(reverse("web:fleet"), _("Fleet"))]
+    if node:
+        trail.append((reverse("web:node", args=[node]), node))
+    proposal = Proposal(
+        section="fleet",
+        title=title,
+        apply_label=apply_label,
+        action=action,
+        trail=trail,
+        done=trail[-1][0],
+        curl=curl(request, "POST", path, query=reason_of(request)),
+        note=note,
+        dangerous=dangerous,
+    )
+    return confirm(request, caller, proposal)

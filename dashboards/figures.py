@@ -1,0 +1,145 @@
+"""Figures of the charts, from their lines. Pure: the same lines give the same figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.formats import get_format
+from django.utils.translation import gettext as _
+
+from dashboards.charts import Chart
+from dashboards.lines import Line
+from dashboards.readings import Reading
+
+# At least 3:1 against the light and the dark ground of the cards (WCAG 1.4.11), neighbours told apart without red and
+# green.
+COLOURS = ("#2f80d0", "#c2611f", "#16917a", "#a45ac2", "#a17a10", "#d14d72", "#5a7f99", "#6f74d8")
+THRESHOLD_COLOUR = "#d0432b"
+# As many as a person tells apart, and as there are colours. Of more, those with the highest peaks are drawn.
+SHOWN_SERIES = len(COLOURS)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A line that values should stay below, such as a pool's SLO. In the chart's unit."""
+
+    value: float
+    text: str
+
+
+def figure_of(chart: Chart, lines: Sequence[Line], reading: Reading, thresholds: Sequence[Threshold]) -> dict[str, Any]:
+    """A Plotly figure. `layout.meta` is for the legend that the page's script writes."""
+    shown, hidden = highest(lines)
+    names = sorted({line.name for line in shown})
+    colour_of = dict(zip(names, COLOURS, strict=False))
+    traces = [_trace(chart, line, reading.times_ms, colour_of[line.name]) for line in shown]
+    return {
+        "data": traces,
+        "layout": {
+            **_frame(chart, reading.times_ms, empty=not traces),
+            "meta": {
+                "unit": str(chart.unit.text),
+                "reads": chart.unit.reads,
+                "hidden": hidden,
+                "thresholds": [{"text": each.text, "value": each.value} for each in thresholds],
+            },
+            "shapes": [_threshold(each) for each in thresholds],
+            "annotations": [] if traces else [_instead(chart, reading)],
+        },
+    }
+
+
+def highest(lines: Sequence[Line]) -> tuple[list[Line], int]:
+    """The lines of at most SHOWN_SERIES series, those with the highest peaks, by name; and how many are left out.
+
+    A series is all lines of one name: p50 and p95 come and go together.
+    """
+    peaks: dict[str, float] = {}
+    for line in lines:
+        peaks[line.name] = max(peaks.get(line.name, line.peak), line.peak)
+    chosen = set(sorted(peaks, key=lambda name: (-peaks[name], name))[:SHOWN_SERIES])
+    shown = sorted((line for line in lines if line.name in chosen), key=lambda line: (line.name, line.query.dotted))
+    return shown, len(peaks) - len(chosen)
+
+
+def _trace(chart: Chart, line: Line, times_ms: Sequence[int], colour: str) -> dict[str, Any]:
+    dotted = line.query.dotted
+    note = "  <i>%{customdata}</i>" if line.notes else ""
+    return {
+        "type": "scatter",
+        # A gap is a gap. No point is without a neighbour, since windows are longer than steps: lines show all.
+        "mode": "lines",
+        "connectgaps": False,
+        "name": f"{line.name} {line.query.stat}".strip(),
+        "meta": line.key,
+        "x": list(times_ms),
+        "y": list(line.values),
+        "customdata": list(line.notes),
+        "line": {"color": colour, "width": 1.5 if dotted else 1.8, "dash": "dot" if dotted else "solid"},
+        "hovertemplate": f"%{{y:{chart.unit.hover}}}{chart.unit.after}{note}",
+    }
+
+
+def _frame(chart: Chart, times_ms: Sequence[int], *, empty: bool) -> dict[str, Any]:
+    return {
+        "margin": {"l": 8, "r": 10, "t": 8, "b": 26},
+        "hovermode": "x unified",
+        "dragmode": "zoom",
+        "showlegend": False,
+        "separators": get_format("DECIMAL_SEPARATOR") + get_format("THOUSAND_SEPARATOR"),
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "xaxis": {
+            "type": "date",
+            "range": [times_ms[0], times_ms[-1]],
+            "tickformat": "%H:%M",
+            "hoverformat": "%H:%M:%S",
+            "nticks": 6,
+            "zeroline": False,
+            "showgrid": not empty,
+        },
+        "yaxis": {
+            "rangemode": "normal" if chart.lowest else "tozero",
+            "autorangeoptions": {"include": [each for each in (chart.lowest, chart.highest) if each]},
+            "tickformat": chart.unit.axis,
+            "ticksuffix": chart.unit.tick,
+            "nticks": 5,
+            # An axis without values would have numbers of its own.
+            "visible": not empty,
+            "fixedrange": True,
+            "zeroline": False,
+            "automargin": True,
+        },
+    }
+
+
+def _threshold(threshold: Threshold) -> dict[str, Any]:
+    return {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": threshold.value,
+        "y1": threshold.value,
+        "line": {"color": THRESHOLD_COLOUR, "width": 1, "dash": "dash"},
+    }
+
+
+def _instead(chart: Chart, reading: Reading) -> dict[str, Any]:
+    """What an empty chart says."""
+    refused = reading.refused.get(chart.name)
+    text = _("The metric store did not answer: %s") % refused if refused else _("Nothing was measured in this time.")
+    return {"text": text, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+
+
+def newer_points(lines: Mapping[str, Sequence[Line]], times_ms: Sequence[int]) -> dict[str, Any]:
+    """The points that a live stream sends: by chart and line, at `times_ms`."""
+    return {
+        "times": list(times_ms),
+        "lines": {
+            chart: {line.key: {"y": list(line.values), "notes": list(line.notes)} for line in found}
+            for chart, found in lines.items()
+        },
+    }

@@ -1,0 +1,115 @@
+"""`GET /dashboards/live`: new points of all charts as server-sent events, each with its moment as the event's id.
+
+A browser that comes back says the last id it has seen, and is sent what came after: no gap, and no point twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from importlib import import_module
+
+import msgspec
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.db import close_old_connections
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from controlplane.configs.hub import hub
+from controlplane.core.models import User
+from dashboards.asked import Asked
+from dashboards.charts import CHARTS
+from dashboards.figures import newer_points
+from dashboards.readings import now_ms, reading_of
+from dashboards.shared import Shared
+
+# How soon a browser comes back.
+OPENING = b"retry: 1000\n\n"
+PING = b": ping\n\n"
+# The log-in is looked at as often: a session that ended or was revoked ends its streams.
+LOOK_SECONDS = 5.0
+# The browser then comes back by itself. A stream must not hold a process that wants to restart for ever.
+STREAM_SECONDS = 300.0
+_KEPT_EVENTS = 64
+# Of a moment in ms until the year 2286.
+_MOMENT_MAX_DIGITS = 13
+
+_sessions = import_module(settings.SESSION_ENGINE)
+_events: Shared[bytes] = Shared(_KEPT_EVENTS)
+
+
+@require_GET
+async def live(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+    """The stream of one browser: `after` is the moment (Unix ms) of the newest point that it has.
+
+    A log-in is needed; without one EventSource does not try again.
+    """
+    if not await sync_to_async(_is_logged_in, thread_sensitive=False)(request):
+        return HttpResponse(
+            _("Log in first."), status=HTTPStatus.UNAUTHORIZED, content_type="text/plain; charset=utf-8"
+        )
+    asked = Asked.of(request.GET.dict())
+    known = _moment(request.headers.get("Last-Event-ID")) or _moment(request.GET.get("after"))
+    response = StreamingHttpResponse(_stream(request, asked, known), content_type="text/event-stream")
+    response["Cache-Control"] = "no-store"
+    response["X-Accel-Buffering"] = "no"
+    return response
+
+
+async def _stream(request: HttpRequest, asked: Asked, known_ms: int) -> AsyncIterator[bytes]:
+    ends = time.monotonic() + STREAM_SECONDS
+    async with hub.watch() as woken:
+        yield OPENING
+        while time.monotonic() < ends and not hub.draining:
+            newest_ms = asked.span.newest_ms(now_ms())
+            if newest_ms > known_ms:
+                yield await _event(asked, known_ms, newest_ms)
+                known_ms = newest_ms
+            else:
+                yield PING
+            await _wait(woken, asked)
+            if not await sync_to_async(_is_logged_in, thread_sensitive=False)(request):
+                return
+
+
+async def _event(asked: Asked, known_ms: int, newest_ms: int) -> bytes:
+    """What came after `known_ms`, at most one span of it; made once for all who miss the same."""
+    step_ms = asked.span.step_ms
+    first_ms = max(known_ms // step_ms * step_ms + step_ms, asked.span.first_ms(newest_ms))
+    return await _events.aget((asked, first_ms, newest_ms), lambda: event(asked, first_ms, newest_ms))
+
+
+def event(asked: Asked, first_ms: int, newest_ms: int) -> bytes:
+    """The points from `first_ms` to `newest_ms`, both included."""
+    reading = reading_of(asked.span, first_ms, newest_ms)
+    points = newer_points({chart.name: asked.lines(reading, chart) for chart in CHARTS}, reading.times_ms)
+    return b"id: %d\nevent: points\ndata: %b\n\n" % (newest_ms, msgspec.json.encode(points))
+
+
+async def _wait(woken: asyncio.Event, asked: Asked) -> None:
+    """Until the next point may be there, the log-in wants a look, or the process is about to end."""
+    until_ms = min(asked.span.next_at_ms(now_ms()), now_ms() + LOOK_SECONDS * 1000)
+    while (left_ms := until_ms - now_ms()) > 0 and not hub.draining:
+        woken.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(woken.wait(), left_ms / 1000)
+
+
+def _is_logged_in(request: HttpRequest) -> bool:
+    """Whether the session of the request holds, as the database says now."""
+    request.session = _sessions.SessionStore(request.session.session_key)
+    try:
+        return isinstance(get_user(request), User)
+    finally:
+        close_old_connections()
+
+
+def _moment(text: str | None) -> int:
+    """A moment that an address or a browser names, or 0."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= _MOMENT_MAX_DIGITS else 0

@@ -1,0 +1,37 @@
+"""Units of the charts, and how numbers of each read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+
+@dataclass(frozen=True)
+class Unit:
+    """`axis` and `hover` are d3 formats; `tick` follows each number on the axis.
+
+    `reads`: how the page's script writes a newest value: in ms below a second, whole, with an SI prefix, or plain.
+    """
+
+    text: Promise | str
+    axis: str
+    hover: str
+    tick: str
+    reads: Literal["seconds", "whole", "prefixed", "plain"]
+
+    @property
+    def after(self) -> str:
+        """What follows a number on hover."""
+        return self.tick or ("" if self.reads == "plain" else f" {self.text}")
+
+
+SECONDS = Unit("s", ".2~s", ".3~s", "s", "seconds")
+TOKENS_PER_SECOND = Unit("tok/s", ".2~s", ".3~s", "", "prefixed")
+REQUESTS_PER_SECOND = Unit(_("req/s"), ".2~s", ".3~s", "", "prefixed")
+REQUESTS = Unit(_("requests"), ".2~s", ".3~s", "", "plain")
+PERCENT = Unit("%", ".0f", ".1f", " %", "whole")
+CELSIUS = Unit("°C", ".0f", ".0f", " °C", "whole")
+WATTS = Unit("W", ".2~s", ".3~s", "W", "prefixed")

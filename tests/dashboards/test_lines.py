@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import math
+
+from django.utils.translation import gettext_lazy as _
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.telemetry.query import Series
+from dashboards import units
+from dashboards.charts import Chart, Fold, Query
+from dashboards.lines import folded, lines_of
+
+TIMES_MS = [0, 5_000, 10_000, 15_000]
+QUERY = Query("up")
+BY_POOL = Chart("a", _("A"), _("A."), units.SECONDS, ("pool",), (QUERY,))
+BY_NODE = Chart("b", _("B"), _("B."), units.CELSIUS, ("node",), (QUERY,), fold=Fold("gpu", max, tells_each=True))
+BY_TENANT = Chart("c", _("C"), _("C."), units.TOKENS_PER_SECOND, ("tenant",), (QUERY,), fold=Fold("pool", sum))
+
+
+@given(st.dictionaries(st.sampled_from(TIMES_MS), st.floats()))
+def test_a_line_has_a_value_where_one_was_measured_and_none_elsewhere(measured: dict[int, float]) -> None:
+    series = Series({"pool": "chat"}, list(measured), list(measured.values()))
+    [line] = lines_of(BY_POOL, QUERY, [series], TIMES_MS)
+    expected = [measured[at] if at in measured and math.isfinite(measured[at]) else None for at in TIMES_MS]
+    assert list(line.values) == expected
+
+
+def test_a_line_is_named_by_the_labels_of_its_chart() -> None:
+    named = Series({"pool": "chat", "node": "n-1"}, TIMES_MS, [1, 1, 1, 1])
+    nameless = Series({}, TIMES_MS, [1, 1, 1, 1])
+    assert [line.name for line in lines_of(BY_POOL, QUERY, [named, nameless], TIMES_MS)] == ["chat", "–"]
+
+
+def test_the_gpus_of_a_node_are_one_line_their_highest_and_named_on_hover() -> None:
+    gpus = {"10": [61.0, 61.0], "2": [58.0, 70.0], "0": [55.0]}
+    series = [Series({"node": "n-1", "gpu": gpu}, TIMES_MS[: len(values)], values) for gpu, values in gpus.items()]
+    [line] = folded(BY_NODE, lines_of(BY_NODE, QUERY, series, TIMES_MS))
+    assert list(line.values) == [61.0, 70.0, None, None]
+    # In the order of the GPUs' numbers.
+    assert list(line.notes) == ["55 58 61", "– 70 61", "– – –", "– – –"]
+    assert dict(line.labels) == {"node": "n-1"}
+
+
+def test_a_tenant_is_the_sum_of_its_pools_in_sight() -> None:
+    pools = {"chat": [1.0, 2.0], "code": [10.0]}
+    series = [Series({"tenant": "a", "pool": pool}, TIMES_MS[: len(each)], each) for pool, each in pools.items()]
+    lines = lines_of(BY_TENANT, QUERY, series, TIMES_MS)
+    [whole] = folded(BY_TENANT, lines)
+    assert (whole.name, list(whole.values), list(whole.notes)) == ("a", [11.0, 2.0, None, None], [])
+    [chat] = folded(BY_TENANT, [line for line in lines if line.within({"pool": "chat"})])
+    assert list(chat.values) == [1.0, 2.0, None, None]
+
+
+def test_a_choice_leaves_lines_that_know_nothing_of_it() -> None:
+    [chat] = lines_of(BY_POOL, QUERY, [Series({"pool": "chat"}, TIMES_MS, [1, 1, 1, 1])], TIMES_MS)
+    assert chat.within({})
+    assert chat.within({"pool": "chat", "node": "n-1"})
+    assert not chat.within({"pool": "summaries"})

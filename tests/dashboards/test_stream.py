@@ -1,0 +1,213 @@
+"""The live stream: what came since the last event, once for all viewers, and only for who is logged in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.contrib.sessions.models import Session
+from django.db import connections
+from django.test import AsyncClient
+
+from controlplane.core.models import Role, User
+from controlplane.telemetry.receiver import store_path
+from controlplane.telemetry.store.writer import Owner
+from dashboards import readings, stream
+from dashboards.asked import Asked
+from dashboards.spans import SETTLE_MS, SPANS
+from tests.controlplane.telemetry.filling import named, store
+
+DEADLINE_SECONDS = 20
+SPAN = SPANS["15m"]
+# On the steps of every span.
+NOON_MS = 1_764_504_000_000
+LIVE = "/dashboards/live"
+
+
+class Process:
+    """Stands for the hub, whose end the test chooses, and for the clock."""
+
+    def __init__(self, wait: Callable[[asyncio.Event, Asked], Awaitable[None]]) -> None:
+        self.wait = wait
+        self.draining = False
+        self.now_ms = NOON_MS + SETTLE_MS
+        self.woken = asyncio.Event()
+
+    @asynccontextmanager
+    async def watch(self) -> AsyncIterator[asyncio.Event]:
+        yield self.woken
+
+    def end(self) -> None:
+        self.draining = True
+        self.woken.set()
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    process = Process(stream._wait)
+    monkeypatch.setattr(stream, "hub", process)
+    monkeypatch.setattr(stream, "now_ms", lambda: process.now_ms)
+    # The clock stands still, so a wait would not end.
+
+    async def wait(*_arguments: object) -> None:
+        await asyncio.sleep(0.005)
+
+    monkeypatch.setattr(stream, "_wait", wait)
+    return process
+
+
+@pytest.fixture
+async def client(transactional_db: None) -> AsyncIterator[AsyncClient]:
+    client = AsyncClient()
+    await client.aforce_login(await User.objects.acreate(username="vera", role=Role.VIEWER))
+    yield client
+    # Of the thread that the test's own look at the database ran in.
+    await sync_to_async(connections.close_all)()
+
+
+class Viewer:
+    """One open stream."""
+
+    def __init__(self, answer: Any) -> None:
+        assert answer.status_code == 200
+        assert answer["Content-Type"] == "text/event-stream"
+        assert answer["Cache-Control"] == "no-store"
+        self._chunks = answer.streaming_content
+
+    async def next_points(self) -> tuple[int, Any]:
+        """Id and data of the next event; what keeps the stream open is passed over."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            async for chunk in self._chunks:
+                if chunk.startswith(b"id: "):
+                    head, _, data = chunk.decode().partition("\nevent: points\ndata: ")
+                    return int(head.removeprefix("id: ")), json.loads(data)
+        raise AssertionError("the stream ended")
+
+    async def ended(self) -> None:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            async for _chunk in self._chunks:
+                pass
+
+    async def close(self) -> None:
+        await self._chunks.aclose()
+
+
+async def test_a_stranger_gets_no_stream(transactional_db: None) -> None:
+    answer: Any = await AsyncClient().get(LIVE)
+    assert answer.status_code == 401
+    assert not answer.streaming
+
+
+async def test_each_point_is_sent_once_and_none_is_left_out(process: Process, client: AsyncClient) -> None:
+    viewer = Viewer(await client.get(f"{LIVE}?span=15m&after={NOON_MS - 20_000}"))
+    moment, points = await viewer.next_points()
+    assert (moment, points["times"]) == (NOON_MS, list(range(NOON_MS - 15_000, NOON_MS + 1, 5_000)))
+    process.now_ms += 10_000
+    moment, points = await viewer.next_points()
+    assert (moment, points["times"]) == (NOON_MS + 10_000, [NOON_MS + 5_000, NOON_MS + 10_000])
+    await viewer.close()
+
+
+async def test_a_browser_that_comes_back_goes_on_after_the_last_event_that_it_saw(
+    process: Process, client: AsyncClient
+) -> None:
+    last_seen = {"Last-Event-ID": str(NOON_MS - 10_000)}
+    viewer = Viewer(await client.get(LIVE, {"after": NOON_MS - 600_000}, headers=last_seen))
+    _moment, points = await viewer.next_points()
+    assert points["times"] == [NOON_MS - 5_000, NOON_MS]
+    await viewer.close()
+
+
+@pytest.mark.parametrize("after", ["", "-1", "0", "soon", "9" * 400, "1.5", str(NOON_MS - 10**10)])
+async def test_no_more_than_the_span_is_sent_whatever_is_asked(
+    process: Process, client: AsyncClient, after: str
+) -> None:
+    viewer = Viewer(await client.get(LIVE, {"after": after}))
+    _moment, points = await viewer.next_points()
+    assert (points["times"][0], len(points["times"])) == (NOON_MS - 900_000, SPAN.points)
+    await viewer.close()
+
+
+async def test_the_points_are_those_of_the_store_and_of_what_was_chosen(process: Process, client: AsyncClient) -> None:
+    def fill() -> None:
+        samples = [(NOON_MS - 3_000, 61.0)]
+        hot = [named("DCGM_FI_DEV_GPU_TEMP", samples, node=node, gpu="0") for node in ("n-1", "n-2")]
+        store(store_path(), hot, Owner("node", "n-1"))
+
+    await sync_to_async(fill)()
+    viewer = Viewer(await client.get(f"{LIVE}?after={NOON_MS - 10_000}&node=n-2"))
+    _moment, points = await viewer.next_points()
+    assert points["lines"]["temperature"] == {"n-2|drawn": {"y": [None, 61.0], "notes": ["–", "61"]}}
+    await viewer.close()
+
+
+async def test_fifty_viewers_cost_one_reading(
+    process: Process, client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[int, int]] = []
+    original = readings.read
+
+    def counted(span: Any, first_ms: int, last_ms: int) -> Any:
+        read.append((first_ms, last_ms))
+        return original(span, first_ms, last_ms)
+
+    monkeypatch.setattr(readings, "read", counted)
+    viewers = [Viewer(await client.get(LIVE, {"after": NOON_MS - 5_000})) for _ in range(50)]
+    told = await asyncio.gather(*(viewer.next_points() for viewer in viewers))
+    assert {moment for moment, _points in told} == {NOON_MS}
+    assert read == [(NOON_MS, NOON_MS)]
+    # Nor does a stream hold a database connection: there are far fewer than viewers.
+    assert await User.objects.acount() == 1
+    for viewer in viewers:
+        await viewer.close()
+
+
+async def test_a_session_that_ends_closes_its_stream(process: Process, client: AsyncClient) -> None:
+    viewer = Viewer(await client.get(LIVE))
+    await viewer.next_points()
+    await Session.objects.all().adelete()
+    await viewer.ended()
+
+
+@pytest.mark.parametrize("change", ["deactivated", "another password"])
+async def test_a_person_who_is_shut_out_loses_the_stream(process: Process, client: AsyncClient, change: str) -> None:
+    viewer = Viewer(await client.get(LIVE))
+    await viewer.next_points()
+    vera = await User.objects.aget(username="vera")
+    if change == "deactivated":
+        vera.is_active = False
+    else:
+        vera.set_password("another horse battery")
+    await vera.asave()
+    await viewer.ended()
+
+
+async def test_the_end_of_the_process_closes_streams(process: Process, client: AsyncClient) -> None:
+    viewer = Viewer(await client.get(LIVE))
+    await viewer.next_points()
+    process.end()
+    await viewer.ended()
+
+
+async def test_no_wait_outlasts_the_process(process: Process) -> None:
+    # The clock stands still: nothing else would end it.
+    waiting = asyncio.ensure_future(process.wait(process.woken, Asked()))
+    await asyncio.sleep(0)
+    process.woken.set()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    process.end()
+    await asyncio.wait_for(waiting, DEADLINE_SECONDS)
+
+
+async def test_a_wait_ends_when_the_next_point_may_be_there(process: Process) -> None:
+    process.now_ms = SPAN.next_at_ms(process.now_ms) - 20
+    waiting = asyncio.ensure_future(process.wait(process.woken, Asked(SPAN)))
+    await asyncio.sleep(0)
+    process.now_ms += 20
+    await asyncio.wait_for(waiting, 4)

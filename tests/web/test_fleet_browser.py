@@ -1,0 +1,89 @@
+"""The fleet's pages in a real browser: a fault shows on an open page, and a cordon goes from click to every target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.services import service_binary
+from tests.web.agent import Agent
+from tests.web.conftest import PHONE, OpenPage, faults_of
+from tests.web.fleet_pictures import PATHS, fall_off_the_bus, fill_fleet, say_all_is_well
+from tests.web.site import JoinedTarget, Site, running_site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    service_binary("chromium")
+    with running_site(tmp_path_factory.mktemp("site")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def agents(site: Site) -> dict[str, Agent]:
+    return {agent.name: agent for agent in fill_fleet(site)}
+
+
+@pytest.fixture(scope="module")
+def gateway(site: Site) -> Iterator[None]:
+    joined = JoinedTarget(site, "gateway", "edge-1")
+    yield
+    joined.stop()
+
+
+def test_a_node_is_cordoned_with_a_reason_from_the_start_page(
+    site: Site, agents: dict[str, Agent], gateway: None, open_page: OpenPage
+) -> None:
+    page = open_page("omar")
+    expect(page).to_have_url(f"{site.url}/fleet/")
+    page.get_by_role("link", name="rack-3").first.click()
+    expect(page.locator("#gpus tbody tr")).to_have_count(8)
+    page.get_by_role("link", name="Cordon", exact=True).first.click()
+    page.get_by_label("Reason").fill("PSU of the rack is being changed")
+    page.get_by_role("button", name="Cordon the node").click()
+    expect(page.locator("#health")).to_contain_text("PSU of the rack is being changed")
+    expect(page.locator("#convergence tr", has_text="edge-1")).to_contain_text("applied", timeout=15_000)
+    [row] = [node for node in site.rest.get("/nodes")["items"] if node["name"] == "rack-3"]
+    assert (row["cordoned"], row["cordon_reason"]) == (True, "PSU of the rack is being changed")
+
+    page.get_by_role("link", name="Uncordon", exact=True).first.click()
+    page.get_by_label("Reason").fill("changed")
+    page.get_by_role("button", name="Uncordon the node").click()
+    expect(page.locator("#health")).not_to_contain_text("PSU")
+
+
+def test_a_fault_reaches_an_open_page_and_its_incident_tells_the_story(
+    site: Site, agents: dict[str, Agent], gateway: None, open_page: OpenPage
+) -> None:
+    page = open_page("vera")
+    row = page.locator("#nodes tbody tr", has_text="rack-2")
+    expect(row).to_contain_text("ok")
+    expect(page.locator("[data-firing]")).to_be_hidden()
+    page.evaluate("() => { window.untouched = true; }")
+    fall_off_the_bus(agents["rack-2"])
+    expect(row).to_contain_text("cordoned", timeout=15_000)
+    expect(row.locator(".gpus .bad")).to_have_count(1, timeout=15_000)
+    # What needs a person stands first.
+    expect(page.locator("#nodes tbody tr").first).to_contain_text("rack-2")
+    expect(page.locator("[data-firing]")).to_contain_text("3", timeout=15_000)
+    assert page.evaluate("() => window.untouched") is True
+
+    row.get_by_role("link", name=re.compile("^XID 79")).click()
+    line = page.locator(".timeline")
+    expect(line).to_contain_text("started")
+    expect(line).to_contain_text("is cordoned by the policy")
+    expect(line.get_by_role("link", name=re.compile(r"^Revision \d+$"))).to_be_visible()
+    expect(page.locator("#deliveries")).to_contain_text("oncall")
+    page.set_viewport_size(PHONE)
+    assert faults_of(page, page.url) == []
+
+
+def test_every_page_fits_a_phone(site: Site, agents: dict[str, Agent], open_page: OpenPage) -> None:
+    say_all_is_well(agents["rack-1"])
+    page = open_page("ada", viewport=PHONE)
+    # That of an incident is looked at where one is opened.
+    paths = [path for name, path in PATHS.items() if name != "incident"]
+    assert [fault for path in paths for fault in faults_of(page, f"{site.url}{path}")] == []
