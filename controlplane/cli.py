@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from controlplane import settings_rows as rows
 from controlplane.core.kept import CannotStart
-from controlplane.demo import FIRST_PORT_MAX
+from controlplane.demo.ports import FIRST_PORT_MAX
 from wire.settings import BadSetting, check_all, whole_number
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--check", action="store_true", help="walk through the loops, print each step with its time, stop"
     )
-    demo.add_argument("--loop", choices=["all", "quota"], default="all", help="with --check: which loop")
+    demo.add_argument("--loop", choices=["all", "quota", "fault"], default="all", help="with --check: which loop")
     demo.add_argument("--port", type=_first_port, default=8600, help="port of the web process; the others follow it")
     demo.add_argument(
         "--profile",
@@ -259,7 +259,9 @@ def _web(arguments: argparse.Namespace) -> None:
 
     from controlplane.asgi import application
     from controlplane.configs.hub import hub
+    from controlplane.core import start
 
+    start.require_static_files()
     listener = Listener(host, port, rows.MAX_CONNECTIONS.read())
     serve(application, listener, Path(settings.STATIC_ROOT), hub.drain)
 
@@ -328,8 +330,8 @@ def _join_token(arguments: argparse.Namespace) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from controlplane.demo import run_demo
-    from controlplane.demo_check import run_check
+    from controlplane.demo.run import run_demo
+    from controlplane.demo_check.run import run_check
 
     _stopped_by_signals()
     if arguments.check:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -27,7 +28,16 @@ class Rest:
         """The decoded answer. `body` is sent as JSON, or as it is when it is bytes. Raises RestError, URLError."""
         if method != "GET":
             query.setdefault("reason", self.reason)
-        url = f"{self.base_url}/api/v1{path}" + (f"?{urlencode(query)}" if query else "")
+        return self._send(method, f"/api/v1{path}", body, query, timeout_seconds)
+
+    def query(self, promql: str) -> list[dict[str, Any]]:
+        """What PromQL answers now: Prometheus' list of `{"metric", "value"}`, or `values` for a range."""
+        answer = self._send("GET", "/prometheus/api/v1/query", None, {"query": promql}, 30)
+        result: list[dict[str, Any]] = answer["data"]["result"]
+        return result
+
+    def _send(self, method: str, path: str, body: Any, query: Mapping[str, Any], timeout_seconds: float) -> Any:
+        url = f"{self.base_url}{path}" + (f"?{urlencode(query)}" if query else "")
         raw = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
         request = urllib.request.Request(  # noqa: S310

@@ -25,7 +25,7 @@ _SETTINGS_HEAD = """\
 
 Every process reads its settings from the environment when it starts. An empty variable counts as unset. A value that
 cannot be used stops the process with a message that names the setting and says what would be right; a secret's value
-is never printed.
+is never printed. A secret that is also known as `…_FILE` may stand in the file of that path, and in no environment.
 """
 
 
@@ -39,9 +39,15 @@ def settings_page() -> str:
 def _settings_table(settings: Iterable[Setting[object]]) -> str:
     rows = ["| name | default | what it is for |", "|---|---|---|"]
     for setting in settings:
-        reason = f"{setting.reason} Secret." if setting.secret else setting.reason
-        rows.append(f"| `{setting.name}` | {shown_default(setting.default)} | {_cell(reason)} |")
+        reason = _cell(f"{setting.reason}{_secrecy(setting)}")
+        rows.append(f"| `{setting.name}` | {shown_default(setting.default)} | {reason} |")
     return "\n".join(rows) + "\n"
+
+
+def _secrecy(setting: Setting[object]) -> str:
+    if setting.in_file:
+        return f" Secret; also as `{setting.name}_FILE`."
+    return " Secret." if setting.secret else ""
 
 
 def shown_default(value: object) -> str:

@@ -23,11 +23,14 @@ REDIS_DATABASES = 64
 
 
 @contextmanager
-def postgres_server() -> Iterator[str]:
-    """URL of the empty database `headworks` on a PostgreSQL of its own; its user may create databases."""
+def postgres_server(password: str | None = None) -> Iterator[str]:
+    """URL of the empty database `headworks` on a PostgreSQL of its own; its user may create databases.
+
+    `password` is that user's, a random one where none is given.
+    """
     initdb, postgres = service_binary("initdb"), service_binary("postgres")
     with _own_folder() as (folder, user):
-        password, port = secrets.token_urlsafe(16), free_port()
+        password, port = password or secrets.token_urlsafe(16), free_port()
         password_file = folder / "password"
         password_file.write_text(password)
         _give(password_file, user)

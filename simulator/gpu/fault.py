@@ -6,6 +6,7 @@ import argparse
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from simulator.gpu.load import HW_THERMAL_REASONS, IDLE_REASON, POWER_BRAKE_REASONS
@@ -90,7 +91,7 @@ _FAULTS: dict[str, Callable[[MachineState, int], None]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 2 no such GPU, or a state file that cannot be used."""
+    """Prints when it happened. Exit status: 0 done, 2 no such GPU, or a state file that cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m simulator.gpu.fault", description=__doc__)
     parser.add_argument("state", type=Path, metavar="STATE")
     parser.add_argument("--gpu", type=int, required=True, help="NVML index")
@@ -105,9 +106,13 @@ def main(argv: Sequence[str] | None = None) -> int:
                 throw_xid(machine, arguments.gpu, arguments.number)
             else:
                 _FAULTS[arguments.fault](machine, arguments.gpu)
+            # Before others can see it: what is timed from here is not shown shorter than it was.
+            at = datetime.now(UTC)
     except (OSError, ValueError) as error:
         print(f"simulator.gpu.fault: {error}", file=sys.stderr)
         return 2
+    what = f"XID {arguments.number}" if arguments.fault == "xid" else arguments.fault
+    print(f"{at.isoformat(timespec='milliseconds')} {what} on GPU {arguments.gpu}")
     return 0
 
 

@@ -1,0 +1,80 @@
+"""What the demo's fleet consists of: nodes, engines, pools, tenants, their traffic, alert rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MODEL = "sim/llama-8b"
+# Context that one simulated engine can hold, after the first seed's example of a 70B model on two H100.
+ENGINE_KV_TOKENS = 200_000
+MAX_CONTEXT_TOKENS = 32_768
+GATEWAY = "gateway-1"
+NODES = ("sim-node-1", "sim-node-2", "sim-node-3")
+GPUS_PER_NODE = 8
+TTFT_SLO_MS = 2000
+# pool → what it is for
+POOLS = {"short": "short", "long": "long"}
+# engine → (pool, node)
+ENGINES = {
+    "short-1": ("short", "sim-node-1"),
+    "short-2": ("short", "sim-node-2"),
+    "long-1": ("long", "sim-node-2"),
+    "long-2": ("long", "sim-node-3"),
+}
+# A request of this many prompt tokens or more goes to the long pool (the first seed's example).
+LONG_PROMPT_TOKENS = 1024
+_INTERACTIVE = {"default_priority_class": "interactive"}
+TENANTS: dict[str, dict[str, Any]] = {
+    "support": {"weight": 3, "tpm_limit": 120_000, "rpm_limit": 600, "max_parallel_requests": 32, **_INTERACTIVE},
+    "research": {"weight": 2, "tpm_limit": 120_000, "rpm_limit": 600, "max_parallel_requests": 32, **_INTERACTIVE},
+    "nightly-batch": {
+        "weight": 1,
+        "tpm_limit": 240_000,
+        "max_parallel_requests": 16,
+        "default_priority_class": "batch",
+    },
+}
+# What each tenant sends in the demo, for `simulator.traffic`.
+TRAFFIC: dict[str, dict[str, Any]] = {
+    "support": {"rate_per_second": 2.0},
+    "research": {
+        "rate_per_second": 0.3,
+        "prompt_tokens": {"kind": "pareto", "min_tokens": 600, "alpha": 1.2, "max_tokens": 16_000},
+    },
+    "nightly-batch": {
+        "rate_per_second": 0.3,
+        "prompt_tokens": {"kind": "lognormal", "median_tokens": 1500, "sigma": 1.0, "max_tokens": 16_000},
+        "stream_share": 0.0,
+    },
+}
+RECEIVER = "on-call"
+# The demo's receiver listens on this machine, where webhooks go to only if an admin allows it.
+WEBHOOK_NETWORKS = "127.0.0.0/8"
+# The first seed's sections 1 and 21, and a node that was heard of within the hour but not within the last minute.
+RULES: dict[str, dict[str, Any]] = {
+    "kv-exhausted": {
+        "expr": "headworks_engine_kv_cache_usage_ratio > 0.95 and headworks_engine_requests_waiting > 0",
+        "for_ms": 60_000,
+        "severity": "warning",
+        "annotations": {
+            "summary": "{{ $labels.engine }} uses {{ $value }} of its KV cache while requests wait: admit less"
+        },
+    },
+    "ttft-over-slo": {
+        "expr": "histogram_quantile(0.95, sum by (pool, le) (rate(headworks_gateway_ttft_seconds_bucket[5m])))"
+        f" > {TTFT_SLO_MS / 1000:g}",
+        "for_ms": 300_000,
+        "severity": "warning",
+        "annotations": {"summary": "p95 TTFT of pool {{ $labels.pool }} is {{ $value }} s"},
+    },
+    "agent-silent": {
+        "expr": "last_over_time(headworks_agent_up[1h]) unless last_over_time(headworks_agent_up[1m])",
+        "for_ms": 0,
+        "severity": "critical",
+        "annotations": {"summary": "no samples of {{ $labels.node }} for a minute"},
+    },
+}
+
+
+def engines_of(node: str) -> list[str]:
+    return [name for name, (_, its_node) in ENGINES.items() if its_node == node]
