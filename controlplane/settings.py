@@ -69,7 +69,7 @@ ROOT_URLCONF = "controlplane.urls"
 ASGI_APPLICATION = "controlplane.asgi.application"
 AUTH_USER_MODEL = "core.User"
 LOGIN_URL = "web:login"
-LOGIN_REDIRECT_URL = "web:tenants"
+LOGIN_REDIRECT_URL = "web:fleet"
 LOGOUT_REDIRECT_URL = "web:login"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

@@ -48,7 +48,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Chart:
-    """`by`: the labels that name a line."""
+    """`by`: the labels that name a line, but where their value is `unsaid`."""
 
     name: str
     title: Promise
@@ -57,6 +57,7 @@ class Chart:
     by: tuple[str, ...]
     queries: tuple[Query, ...]
     fold: Fold | None = None
+    unsaid: str = ""
     # Where the axis begins and what it reaches at least, so that noise does not look like a mountain.
     lowest: float = 0
     highest: float | None = None
@@ -117,6 +118,8 @@ _USERS = Layer(
             ("outcome", "reason"),
             (Query(_rate("headworks_gateway_requests_total", "outcome, reason, pool")),),
             fold=Fold("pool", sum),
+            # The gateways' reason of a request that went well.
+            unsaid="none",
         ),
     ),
 )
@@ -175,6 +178,8 @@ _HARDWARE = Layer(
             units.PERCENT,
             ("engine",),
             (Query(f"100 * {_gauge('max', 'headworks_engine_kv_cache_usage_ratio', 'node, pool, engine')}"),),
+            # One that moved to another node is still that engine.
+            fold=Fold("node", max),
             highest=100,
             threshold=95,
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from django.utils.formats import get_format
@@ -130,7 +131,11 @@ def _threshold(threshold: Threshold) -> dict[str, Any]:
 def _instead(chart: Chart, reading: Reading) -> dict[str, Any]:
     """What an empty chart says."""
     refused = reading.refused.get(chart.name)
-    text = _("The metric store did not answer: %s") % refused if refused else _("Nothing was measured in this time.")
+    if refused:
+        # Plotly reads tags in texts.
+        text = _("The metric store did not answer: %s") % escape(refused)
+    else:
+        text = _("Nothing was measured in this time.")
     return {"text": text, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
 
 

@@ -9,7 +9,14 @@ from django.utils.translation import gettext as _
 
 from dashboards.charts import LAYERS, Chart, Layer
 
-_GRAPH_CONFIG: Any = {"displayModeBar": False, "displaylogo": False, "responsive": True, "plotlyServerURL": ""}
+# A double click is the script's: Plotly's own goes back to the time that was drawn first.
+_GRAPH_CONFIG: Any = {
+    "displayModeBar": False,
+    "displaylogo": False,
+    "responsive": True,
+    "plotlyServerURL": "",
+    "doubleClick": False,
+}
 
 
 def layout() -> Any:

@@ -68,4 +68,4 @@ def _at(series: Series, times_ms: Sequence[int]) -> list[Value]:
 
 
 def _name(chart: Chart, labels: Mapping[str, str]) -> str:
-    return " · ".join(labels[label] for label in chart.by if labels.get(label)) or "–"
+    return " · ".join(labels[label] for label in chart.by if labels.get(label, "") not in ("", chart.unsaid)) or "–"

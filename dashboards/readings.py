@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from controlplane.telemetry.query import QueryError, range_
@@ -29,7 +29,8 @@ class Reading:
 
 
 _readings: Shared[Reading] = Shared(_KEPT_READINGS)
-_refused: Mapping[str, str] = {}
+# Charts by span: a longer one may be refused where a shorter is not.
+_refused: dict[Span, Set[str]] = {}
 
 
 def reading_of(span: Span, first_ms: int, last_ms: int) -> Reading:
@@ -47,18 +48,19 @@ def read(span: Span, first_ms: int, last_ms: int) -> Reading:
             lines[chart.name] = _lines(chart, span, times_ms)
         except QueryError as error:
             refused[chart.name] = str(error)
-    _tell(refused)
+    _tell(span, refused)
     return Reading(times_ms, lines, refused)
 
 
-def _tell(refused: Mapping[str, str]) -> None:
+def _tell(span: Span, refused: Mapping[str, str]) -> None:
     """Say in the log that charts have no answer, or have one again; not at every step."""
-    global _refused
-    if refused and refused.keys() != _refused.keys():
-        log.warning("charts without an answer: %s", "; ".join(f"{name}: {why}" for name, why in refused.items()))
-    elif _refused and not refused:
-        log.info("all charts are answered again")
-    _refused = refused
+    before = _refused.get(span, frozenset())
+    if refused and refused.keys() != before:
+        why = "; ".join(f"{name}: {why}" for name, why in refused.items())
+        log.warning("charts of %s without an answer: %s", span.name, why)
+    elif before and not refused:
+        log.info("all charts of %s are answered again", span.name)
+    _refused[span] = refused.keys()
 
 
 def now_ms() -> int:

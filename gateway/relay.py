@@ -15,7 +15,7 @@ from gateway.engines import Placement
 from gateway.exchange import Exchange
 from gateway.quotas import Header
 from gateway.refusals import Refused
-from gateway.usage import NotAnAnswer, StreamReader, failure_in, usage_of_answer
+from gateway.usage import GIVEN_UP, NotAnAnswer, StreamReader, failure_in, given_up, usage_of_answer
 from policy.breaker import Outcome
 from policy.kv import reservation_tokens
 
@@ -153,6 +153,8 @@ async def _exchange_with(x: Exchange, placement: Placement) -> None:
 
 async def _pass_whole(x: Exchange, response: aiohttp.ClientResponse, placement: Placement) -> None:
     body = await _read_bounded(response, x.gateway.limits.max_answer_bytes, placement)
+    if given_up(body):
+        raise _failure(*GIVEN_UP, placement)
     x.first_byte_at = x.last_byte_at = time.monotonic()
     try:
         x.usage = usage_of_answer(body)
@@ -203,7 +205,8 @@ def _failure(message: str, status: int | None, placement: Placement) -> Refused 
     words = placement.state.redacted(message)[:_ERROR_MESSAGE_CHARACTERS]
     if status in _CLIENTS_FAULT:
         return Refused("engine_rejected", words or "the engine found the request invalid")
-    return EngineFailed("engine_overloaded" if status in _BUSY else "engine_error", f"{status}: {words}")
+    said = words if status is None else f"{status}: {words}"
+    return EngineFailed("engine_overloaded" if status in _BUSY else "engine_error", said)
 
 
 async def _read_bounded(response: aiohttp.ClientResponse, limit: int, placement: Placement) -> bytes:

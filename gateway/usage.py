@@ -42,11 +42,22 @@ class _Erring(Struct):
     error: _Failure | str | None = None
 
 
-# JSON escapes quotes in text, so these bytes are a key, or a text that is this very word.
-_NOTED = re.compile(rb'"(?:usage|error)"')
+class _Choice(Struct):
+    finish_reason: Any = None
+
+
+class _Ending(Struct):
+    choices: list[_Choice] = []
+
+
+# (message, HTTP-like code), as `failure_in` gives them.
+GIVEN_UP = ("it gave the request up: finish_reason abort", None)
+# JSON escapes quotes in text, so these bytes are a key or a value, or a text that is this very word.
+_NOTED = re.compile(rb'"(?:usage|error|abort)"')
 _answer_decoder = msgspec.json.Decoder(_Answer)
 _event_decoder = msgspec.json.Decoder(_Event)
 _error_decoder = msgspec.json.Decoder(_Erring)
+_ending_decoder = msgspec.json.Decoder(_Ending)
 
 
 class NotAnAnswer(ValueError):
@@ -77,11 +88,23 @@ def failure_in(document: bytes) -> tuple[str, int | None] | None:
     return error.message, code if isinstance(code, int) and 400 <= code <= 599 else None
 
 
+def given_up(document: bytes) -> bool:
+    """Whether the engine ended the request by itself. vLLM that is stopped ends its streams so, as if all were well."""
+    if b'"abort"' not in document:
+        return False
+    try:
+        choices = _ending_decoder.decode(document).choices
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return False
+    return any(choice.finish_reason == "abort" for choice in choices)
+
+
 class StreamReader:
     """Cuts an event stream into whole events, counts them, and takes the usage out.
 
     Whole events leave as they came. `hide_usage` drops the event that carries usage and no choices, which the
-    client did not ask for. An error event sets `failure`; it and what follows it do not leave.
+    client did not ask for. An error event, or one that says that the engine gave up, sets `failure`; it and what
+    follows it do not leave.
     """
 
     def __init__(self, *, hide_usage: bool) -> None:
@@ -124,7 +147,7 @@ class StreamReader:
         return max(0, self.events - self.done)
 
     def _take_notes(self, events: bytes) -> bytes:
-        """Read the few events that speak of usage or an error; the same events, less hidden ones, up to an error."""
+        """Read the few events that speak of usage or a failure; the same events, less hidden ones, up to an error."""
         kept: list[bytes] = []
         done = 0
         for found in _NOTED.finditer(events):
@@ -148,6 +171,9 @@ class StreamReader:
         """Note what an event says; True if it is usage that the client is not to see."""
         if b'"error"' in data and (failure := failure_in(data)):
             self.failure = failure
+            return False
+        if given_up(data):
+            self.failure = GIVEN_UP
             return False
         try:
             read = _event_decoder.decode(data)

@@ -62,7 +62,8 @@ class Agent:
     def __init__(self, options: Options, enrol_again: Reenrol | None = None) -> None:
         self._options = options
         self._slice: NodeSnapshot | None = None
-        self._source: Source = "none"
+        # Not known until the first reading.
+        self._source: Source | None = None
         # The part of a report that the GPUs give.
         self._hardware = NodeReport(version=options.version)
         self._seen: dict[str, EngineReport] = {}
@@ -98,14 +99,14 @@ class Agent:
                 tasks.create_task(self._event_push.run())
                 tasks.create_task(self._metric_push.run())
                 tasks.create_task(self._telemetry.run())
-                # The first report must not say that a node with GPUs has none.
-                await self._collector.start()
                 begun_seconds = asyncio.get_running_loop().time()
-                self._take(await self._collector.read())
-                tasks.create_task(self._keep_reading(begun_seconds))
                 # Between two readings, so that looks at many engines do not make answers of GPUs seem late.
                 shortest_seconds = min(self._options.gpus.nvml.interval_seconds, self._options.probe_interval_seconds)
                 tasks.create_task(self._keep_looking(watch, begun_seconds + shortest_seconds / 2))
+                await self._collector.start()
+                self._take(await self._collector.read())
+                tasks.create_task(self._keep_reading(begun_seconds))
+                # The first report must not say that a node with GPUs has none.
                 tasks.create_task(self._report())
         finally:
             await self._collector.stop()

@@ -33,12 +33,13 @@ def usage_of(pid: int) -> Usage | None:
     return Usage(int(statm[1]) * _PAGE_BYTES, (int(stat[11]) + int(stat[12])) / _TICKS_PER_SECOND)
 
 
-def own_samples(*, gpu_source: Source, processes: Mapping[str, int], spools: Mapping[str, Spool]) -> list[Sample]:
-    """The agent's own metrics. `processes`: process ids by role."""
-    found = [
-        Sample("headworks_agent_up", {}, 1.0, 0),
-        Sample("headworks_agent_gpu_source_info", {"source": gpu_source}, 1.0, 0),
-    ]
+def own_samples(
+    *, gpu_source: Source | None, processes: Mapping[str, int], spools: Mapping[str, Spool]
+) -> list[Sample]:
+    """The agent's own metrics. `gpu_source`: None until it is known. `processes`: process ids by role."""
+    found = [Sample("headworks_agent_up", {}, 1.0, 0)]
+    if gpu_source:
+        found.append(Sample("headworks_agent_gpu_source_info", {"source": gpu_source}, 1.0, 0))
     for role, pid in processes.items():
         if usage := usage_of(pid):
             labels = {"process": role}

@@ -25,6 +25,7 @@ from msgspec import Meta, Struct
 from simulator.http_parser import HttpRequest
 from simulator.http_server import Exchange, Server, error_body
 from wire.files import read_bounded
+from wire.messages import UNREADABLE
 from wire.settings import whole_number
 
 SIGNATURE_TOLERANCE_SECONDS = 300
@@ -87,7 +88,7 @@ class Receiver:
         refusal = signature_refusal(self._secret, header, request.body, self._clock())
         try:
             body = msgspec.json.decode(request.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             exchange.answer(400, error_body(400, "BadRequestError", f"the body is no JSON: {error}"))
             return
         status = 401 if refusal else 500 if self._failures else 200
@@ -110,7 +111,7 @@ class Receiver:
     def _fail(self, exchange: Exchange, request: HttpRequest) -> None:
         try:
             self._failures = msgspec.json.decode(request.body, type=Fail).times
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             exchange.answer(400, error_body(400, "BadRequestError", f'give {{"times": 3}}: {error}'))
             return
         exchange.answer(200, b"{}")

@@ -63,12 +63,12 @@ def redis_url() -> Iterator[str]:
             yield f"{url}/0"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """The system's Chromium.
+    """The system's Chromium; a test makes a context of its own in it.
 
-    One a test: Playwright's sync API keeps an event loop running in this thread while it is open, which asyncio's
-    tests and Django's ORM both refuse. So reach the product through its address, not through the ORM, meanwhile.
+    Playwright's sync API keeps an event loop running in this thread while it is open, which asyncio's tests and
+    Django's ORM both refuse. So a module that has it reaches the product through its address alone.
     """
     from playwright.sync_api import sync_playwright
 

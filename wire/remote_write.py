@@ -131,7 +131,10 @@ def halves(body: bytes) -> tuple[bytes, bytes] | None:
 def decode(body: bytes, bounds: Bounds) -> Body:
     """The series of a write, labels still encoded. Metadata and exemplars are passed over.
 
-    Raises: BodyTooLarge before anything large is allocated; BadBody (`not_snappy`, `not_protobuf`, `native_histogram`).
+    An empty sample takes two bytes of the body and some fifty in memory: a hostile body can take that multiple of
+    `bounds.body_bytes` while it is decoded.
+
+    Raises: BodyTooLarge; BadBody (`not_snappy`, `not_protobuf`, `native_histogram`).
     """
     raw = _decompressed(body, bounds.body_bytes)
     try:
@@ -145,13 +148,13 @@ def decode(body: bytes, bounds: Bounds) -> Body:
     for row in request.timeseries:
         if row.histograms:
             raise BadBody("native_histogram", "native histograms are not stored; send classic histograms")
+        if len(taken.values) + len(row.samples) > _MAX_SAMPLES:
+            raise BodyTooLarge("too_many_samples", f"send at most {_MAX_SAMPLES} samples in one body")
         taken.keys.append(tuple(row.labels))
         taken.counts.append(len(row.samples))
         for sample in row.samples:
             taken.times_ms.append(sample.timestamp)
             taken.values.append(sample.value)
-        if len(taken.values) > _MAX_SAMPLES:
-            raise BodyTooLarge("too_many_samples", f"send at most {_MAX_SAMPLES} samples in one body")
     return taken
 
 

@@ -31,6 +31,11 @@ _ERRNO_OF_CODE = {
     sqlite3.SQLITE_LOCKED: errno.EBUSY,
 }
 _SCHEMA = "CREATE TABLE IF NOT EXISTS records (number INTEGER PRIMARY KEY AUTOINCREMENT, body BLOB NOT NULL)"
+# A new file in the place of a damaged one: what is removed by a number of the old one must be none of its records.
+_NUMBER_ON = """
+    INSERT INTO sqlite_sequence (name, seq)
+    SELECT 'records', ? WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'records')
+"""
 _COUNT = "SELECT count(*) FROM records WHERE number > ?"
 _OLDEST = "SELECT number, body FROM records WHERE number > ? ORDER BY number LIMIT ?"
 _DELETE_OLDEST = "DELETE FROM records WHERE number = (SELECT min(number) FROM records)"
@@ -59,6 +64,7 @@ class Spool:
         self._connection: sqlite3.Connection | None = None
         self._overflowing = False
         self._removed_through = 0
+        self._handed_out_through = 0
         # Records that had to make room for newer ones, since the start.
         self.dropped = 0
         self.waiting = 0
@@ -103,7 +109,9 @@ class Spool:
                 if taken and size > limit_bytes:
                     break
                 taken.append(row)
-            if not taken:
+            if taken:
+                self._handed_out_through = max(self._handed_out_through, taken[-1][0])
+            else:
                 # Whatever a person did to the file: nobody shall ask again at once.
                 self.waiting = 0
             return taken
@@ -177,6 +185,8 @@ class Spool:
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
+            if self._handed_out_through:
+                connection.execute(_NUMBER_ON, (self._handed_out_through,))
         except sqlite3.Error:
             connection.close()
             raise
@@ -208,7 +218,6 @@ class Spool:
     def _set_aside(self, error: sqlite3.Error) -> None:
         damaged = self._file.with_name(f"{self._file.name}.damaged")
         log.error("%s is damaged (%s): it is kept as %s, and a new one is made", self._file, error, damaged)
-        self._removed_through = 0
         # Its log belongs to it: a new file must not be given it.
         for suffix in ("-shm", "-wal", ""):
             with contextlib.suppress(FileNotFoundError):

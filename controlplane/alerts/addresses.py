@@ -30,6 +30,8 @@ _METADATA = frozenset(
 )
 _THIS_NETWORK = IPv4Network("0.0.0.0/8")
 _NAT64 = IPv6Network("64:ff9b::/96")
+# All that IANA has given out. Beyond it are forms that lead to IPv4 addresses, such as a site's own NAT64 (RFC 8215).
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
 
 
 def url_refusal(url: str, allowed: Sequence[Network]) -> str | None:
@@ -85,7 +87,7 @@ def address_refusal(text: str, allowed: Sequence[Network]) -> str | None:
 
 
 def _permitted(address: Address, allowed: Sequence[Network]) -> bool:
-    public = address.is_global and not (isinstance(address, IPv6Address) and address.is_site_local)
+    public = address.is_global and (isinstance(address, IPv4Address) or address in _GLOBAL_UNICAST)
     return public or any(address in network for network in allowed)
 
 

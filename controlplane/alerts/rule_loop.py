@@ -43,8 +43,12 @@ def _evaluate(rule: Rule, at: datetime) -> None:
     except (query.QueryError, BadResult) as error:
         log.warning("rule %s has no result: %s", rule.name, error)
         evaluations.fail(rule, at, str(error))
-        return
-    evaluations.store(rule, at, found)
+    except Exception as error:
+        # The rules after it have their turn all the same, and people see that this one is blind.
+        log.exception("rule %s could not be evaluated", rule.name)
+        evaluations.fail(rule, at, f"failed here, and the log says more: {type(error).__name__}")
+    else:
+        evaluations.store(rule, at, found)
 
 
 def labelled(rule: Rule, samples: Sequence[query.Sample], series_max: int) -> dict[str, Found]:

@@ -24,7 +24,13 @@ def post(url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
 
     Call it outside transactions. What the receiver says beyond its status and Retry-After is not read.
     """
-    return asyncio.run(_post(url, body, {"Content-Type": "application/json", "User-Agent": "headworks", **headers}))
+    loop = asyncio.new_event_loop()
+    try:
+        sending = _post(url, body, {"Content-Type": "application/json", "User-Agent": "headworks", **headers})
+        return loop.run_until_complete(sending)
+    finally:
+        # `asyncio.run` would wait for the thread that looks up a name, however long its name server is silent.
+        loop.close()
 
 
 async def _post(url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from django.db import connection, transaction
+
 DELIVER = "controlplane.alerts.tasks.deliver"
 # A worker that was away finds the rows itself; it need not work through what woke it meanwhile.
 EXPIRES_SECONDS = 60
 
 
-def wake_deliveries() -> None:
-    """Tell a worker that messages wait. Raises what the broker raises when it is away."""
+def wake_on_commit() -> None:
+    """Tell a worker that messages wait, once this transaction is committed; once, however often it is asked for.
+
+    Each time costs a message of the broker's, or the wait for one that is away. That fails nothing: see above.
+    """
+    if not any(call is _wake for _, call, _ in connection.run_on_commit):
+        transaction.on_commit(_wake, robust=True)
+
+
+def _wake() -> None:
     # Here: the project around the apps loads them.
     from controlplane.celery import app
 

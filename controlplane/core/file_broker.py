@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -25,6 +26,9 @@ class Channel(filesystem.Channel):
             unfinished.write_bytes(dumps(payload).encode())  # type: ignore[no-untyped-call]
             os.replace(unfinished, folder / name)
         except OSError as error:
+            # A full disk would else be left with one more file by each try.
+            with suppress(OSError):
+                unfinished.unlink()
             raise ChannelError(f"no message can be written to {folder}: {error}") from error
 
 

@@ -7,6 +7,7 @@ external server: nothing was kept; send the same again after Retry-After seconds
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,8 @@ from wire.remote_write import CONTENT_ENCODING, BadBody, Body, BodyTooLarge, Bou
 log = logging.getLogger(__name__)
 
 _SHOWN_PROBLEMS = 10
+# A hostile body can take hundreds of MB while it is decoded: one at a time. It is work for one core in any case.
+_decoding = threading.Lock()
 _packer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics-packer")
 
 
@@ -89,7 +92,8 @@ def _decoded(raw: bytes, bounds: Bounds) -> Body:
         # Packed, a body is nearly always smaller: what is larger than this is refused unread.
         if len(raw) > bounds.body_bytes:
             raise BodyTooLarge("body_too_large", f"send at most {bounds.body_bytes} bytes at once")
-        return decode(raw, bounds)
+        with _decoding:
+            return decode(raw, bounds)
     except BodyTooLarge as error:
         raise TooLarge(str(error), code=error.reason) from error
     except BadBody as error:

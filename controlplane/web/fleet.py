@@ -27,7 +27,10 @@ _ORDER = {"lost": 0, "degraded": 1, "cordoned": 2, "unknown": 3, "ok": 4}
 
 @dataclass(frozen=True)
 class GpuLine:
-    """One GPU. A value that was not measured within the last minute, or whose GPU does not answer, is None."""
+    """One GPU. `state` is what its agent sees, unknown where that is silent.
+
+    A value that was not measured within the last minute, or whose GPU does not answer, is None.
+    """
 
     index: int
     uuid: str
@@ -41,8 +44,8 @@ class GpuLine:
     temperature_celsius: float | None
 
     @property
-    def ok(self) -> bool:
-        return self.state == "ok"
+    def failed(self) -> bool:
+        return self.state not in ("ok", "unknown")
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class Fleet:
 
     @property
     def gpus_failed(self) -> int:
-        return sum(not gpu.ok for node in self.nodes for gpu in node.gpus)
+        return sum(gpu.failed for node in self.nodes for gpu in node.gpus)
 
     @property
     def engines_down(self) -> int:
@@ -208,7 +211,7 @@ def _gpu_line(row: Gpu, node: str, readings: Readings | None) -> GpuLine:
         uuid=row.uuid,
         model=row.model,
         pci_bus_id=row.pci_bus_id,
-        state=row.state,
+        state=row.state if readings else "unknown",
         simulated=row.simulated,
         memory_bytes=row.memory_bytes,
         memory_used_bytes=None if used_mebibytes is None else round(used_mebibytes * _MEBIBYTE),

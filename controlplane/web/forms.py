@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any, cast
 
 from django import forms
@@ -173,7 +174,8 @@ class ScaledField(forms.DecimalField):
         return None if typed is None else round(typed * self._scale)
 
     def prepare_value(self, value: Any) -> Any:
-        return f"{value / self._scale:g}" if isinstance(value, int) else value
+        # Exact: a form that is sent as it came must change nothing.
+        return f"{Decimal(value) / self._scale:f}" if isinstance(value, int) else value
 
 
 class PolicyForm(RefusableForm):

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, QuerySet
+from django.db.models import Case, Count, QuerySet, Value, When
 from django.utils import timezone
 
 from controlplane.alerts.models import Delivery, Incident, IncidentState, Receiver, Severity
 
 RESOLVED_PER_PAGE = 50
+_BY_GRAVITY = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 # A fleet on fire is read from the worst down; the REST call gives all.
 FIRING_SHOWN = 200
-_WORST_FIRST = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
+_WORST_FIRST = Case(*(When(severity=severity, then=Value(rank)) for rank, severity in enumerate(_BY_GRAVITY)))
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,8 @@ def page(state: str, node: str, before: int | None) -> Page:
     firing, firing_count = [], 0
     if before is None and state != IncidentState.RESOLVED:
         burning = rows.filter(state=IncidentState.FIRING)
-        firing = list(burning.order_by("-started_at", "-pk")[:FIRING_SHOWN])
+        firing = list(burning.order_by(_WORST_FIRST, "-started_at", "-pk")[:FIRING_SHOWN])
         firing_count = len(firing) if len(firing) < FIRING_SHOWN else burning.count()
-        firing.sort(key=lambda row: _WORST_FIRST.get(Severity(row.severity), 0))
     resolved = [] if state == IncidentState.FIRING else _resolved(rows, before)
     shown, more = resolved[:RESOLVED_PER_PAGE], len(resolved) > RESOLVED_PER_PAGE
     lines = lines_of(firing + shown)

@@ -19,7 +19,8 @@ METRICS = {
     "headworks_engine_requests_waiting": ("engine", "waiting"),
 }
 # What was measured before this is no answer to "how is it now".
-_QUERY = f'last_over_time({{__name__=~"{"|".join(METRICS)}",node!=""}}[1m])'
+FRESH_SECONDS = 60
+_QUERY = f'last_over_time({{__name__=~"{"|".join(METRICS)}",node!=""}}[{FRESH_SECONDS}s])'
 WAIT_SECONDS = 1.0
 
 Values = Mapping[str, float]
@@ -59,19 +60,22 @@ class Latest:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "web-readings")
-        self._asked: Future[Readings] | None = None
+        # The answer that is awaited, and the moment that it tells of.
+        self._asked: tuple[Future[Readings], float] | None = None
 
     def get(self) -> Readings:
         """The values now, or why there are none. Never raises for the store."""
-        asked = self._asked
-        if asked is None:
-            asked = self._asked = self._thread.submit(read, int(time.time() * 1000))
-        if asked not in wait([asked], WAIT_SECONDS).done:
+        asked, now = self._asked, time.time()
+        # An answer that came when no page looked any more tells of then.
+        if asked is None or (asked[0].done() and now - asked[1] > FRESH_SECONDS):
+            asked = self._asked = (self._thread.submit(read, int(now * 1000)), now)
+        answer, _at = asked
+        if answer not in wait([answer], WAIT_SECONDS).done:
             # The next page looks at the same answer.
             return Readings(missing="the metrics store takes long to answer")
         self._asked = None
         try:
-            return asked.result()
+            return answer.result()
         except query.QueryError as error:
             return Readings(missing=str(error))
 

@@ -82,7 +82,7 @@ async def _version(pages: EnginePages, url: str, path: str | None, deadline: flo
         page = msgspec.json.decode(await pages.read(url + path, deadline), type=_VersionPage)
     except (PageUnavailable, *UNREADABLE) as error:
         return UNSET, _failure(path, error)
-    return page.version[:_VERSION_CHARACTERS], ""
+    return _one_line(page.version)[:_VERSION_CHARACTERS], ""
 
 
 async def _numbers(
@@ -106,4 +106,9 @@ def _now_ms() -> int:
 
 
 def _failure(path: str, error: Exception) -> str:
-    return f"{path}: {error}"[:_ERROR_CHARACTERS]
+    return _one_line(f"{path}: {error}")[:_ERROR_CHARACTERS]
+
+
+def _one_line(text: str) -> str:
+    """What an engine says goes into the log, too."""
+    return " ".join(text.split())

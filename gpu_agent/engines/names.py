@@ -90,6 +90,9 @@ CAPACITY_LABEL = "kv_cache_size_tokens"
 REASON_LABEL = "finished_reason"
 # Which data-parallel rank of a server a sample is of. vLLM before 0.10 has no such label, and one rank.
 RANK_LABELS = {"vllm": "engine", "sglang": "dp_rank"}
+# Samples that differ in these alone say the same once more: all stages of a pipeline run the same requests.
+# Source: sglang/srt/managers/scheduler_metrics_mixin.py
+COPY_LABELS = {"sglang": frozenset({"tp_rank", "pp_rank"})}
 # Reasons are labels of ours: what is not known is counted as other.
 FINISH_REASONS = frozenset({"stop", "length", "abort", "error", "repetition"})
 OTHER_REASON = "other"

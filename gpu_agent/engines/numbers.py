@@ -8,13 +8,21 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from gpu_agent.engines.names import CAPACITY_LABEL, FINISH_REASONS, OTHER_REASON, RANK_LABELS, REASON_LABEL
+from gpu_agent.engines.names import (
+    CAPACITY_LABEL,
+    COPY_LABELS,
+    FINISH_REASONS,
+    OTHER_REASON,
+    RANK_LABELS,
+    REASON_LABEL,
+)
 from gpu_agent.engines.scan import Line, NotMetrics
 
-_LABEL = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"')
+# A name begins at a word's beginning: tried at each letter, a long word would take seconds.
+_LABEL = re.compile(rb'\b([a-zA-Z_]\w*+)[ \t]*+=[ \t]*+"((?:[^"\\]++|\\.)*+)"')
 _WHOLE_NUMBER = re.compile("[0-9]{1,15}")
 _MAX_WHOLE = 10**15
 # Engines have up to 30. More would make series without end.
@@ -33,7 +41,7 @@ class Reading(NamedTuple):
 def readings(kind: str, lines: Iterable[Line]) -> list[Reading]:
     """The numbers of one page, ordered by the table of names. Raises: NotMetrics for buckets that are none."""
     by_metric: defaultdict[str, list[Line]] = defaultdict(list)
-    for line in lines:
+    for line in _without_copies(lines, COPY_LABELS.get(kind)):
         by_metric[line.source.canonical].append(line)
     capacities = _capacities(kind, by_metric.pop(CAPACITY, []))
     found = [Reading(CAPACITY, (), float(sum(capacities.values())))] if capacities else []
@@ -66,6 +74,18 @@ def _counts(value: float) -> bool:
 def labels(text: bytes) -> dict[str, str]:
     """The labels between the braces of a sample, escapes left as they are."""
     return {name.decode(): value.decode("utf-8", "replace") for name, value in _LABEL.findall(text)}
+
+
+def _without_copies(lines: Iterable[Line], copy_labels: Collection[str] | None) -> Iterable[Line]:
+    """One line of those that differ in `copy_labels` alone, on every page the same one."""
+    if copy_labels is None:
+        return lines
+    found: dict[tuple[object, ...], Line] = {}
+    for line in lines:
+        rest = ((name, value) for name, value in labels(line.labels).items() if name not in copy_labels)
+        identity = (line.source, *sorted(rest))
+        found[identity] = min(line, found.get(identity, line), key=lambda each: each.labels)
+    return found.values()
 
 
 def _capacities(kind: str, samples: list[Line]) -> Mapping[str, int]:

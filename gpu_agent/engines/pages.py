@@ -83,5 +83,6 @@ class EnginePages:
                 yield Page(response, self._limit_bytes)
         except TimeoutError as error:
             raise PageUnavailable("no answer in time") from error
-        except (aiohttp.ClientError, OSError) as error:
+        # UnicodeError: a host that cannot be a name in DNS.
+        except (aiohttp.ClientError, OSError, UnicodeError) as error:
             raise PageUnavailable(str(error) or type(error).__name__) from error

@@ -58,7 +58,7 @@ class _Wanted:
         names = b"|".join(self.sources)
         # A line of a wanted name that does not go on as it must still matches, without a value.
         self.lines = re.compile(
-            rb"\n(" + names + rb")(?=[{ \t])(?:(?:" + _LABELS + rb")?[ \t]*+(" + _NUMBER + rb")" + _REST + rb")?"
+            rb"\n(" + names + rb")(?![a-zA-Z0-9_:])(?:(?:" + _LABELS + rb")?[ \t]*+(" + _NUMBER + rb")" + _REST + rb")?"
         ).finditer
 
 

@@ -20,7 +20,7 @@ _NO_XID = "No Error"
 def samples(
     readings: GpuReadings, *, hostname: str, rules: Mapping[int, XidRule], hostname_label: str = "Hostname"
 ) -> list[Sample]:
-    """Every sample of a reading, as of when the GPU answered."""
+    """Every sample of a reading, as of when the GPU answered; that it does not work is so now."""
     found: list[Sample] = []
     for gpu in readings.gpus:
         if not gpu.identity.uuid:
@@ -35,7 +35,8 @@ def samples(
         }
         if not isinstance(readings.driver_version, UnsetType):
             labels["DCGM_FI_DRIVER_VERSION"] = readings.driver_version
-        found.append(Sample("headworks_gpu_up", labels, float(gpu.state == "ok"), gpu.at_ms))
+        works = gpu.state == "ok"
+        found.append(Sample("headworks_gpu_up", labels, float(works), gpu.at_ms if works else 0))
         found += _field_samples(gpu, labels)
         found += _xid_samples(gpu, labels, rules)
     return found

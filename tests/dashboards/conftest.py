@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.conf import settings as django_settings
 from django.test import Client
 
 from controlplane.core.models import Role, User
@@ -16,14 +15,10 @@ from controlplane.telemetry.store.writer import Owner
 from dashboards import readings, stream
 from dashboards.shared import Shared
 from tests.controlplane.telemetry.filling import store
+
+# Pages here are opened as the others are.
+from tests.web.conftest import _plain_static_files, open_page  # noqa: F401
 from wire.remote_write import Series
-
-
-@pytest.fixture(autouse=True)
-def _plain_static_files(settings: Any) -> None:
-    """Pages render without `collectstatic`, which only a real process needs."""
-    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
-    settings.STORAGES = {**django_settings.STORAGES, "staticfiles": plain}
 
 
 @pytest.fixture(autouse=True)

@@ -30,11 +30,11 @@ def gateway_series(gateway: str, times_ms: Sequence[int]) -> list[Series]:
             name = f"headworks_gateway_{kind}_tokens_total"
             found.append(_counter(name, labels, times_ms, tokens * per_second))
         for outcome, reason, share in (
-            ("ok", "", 0.96),
+            ("ok", "none", 0.96),
             ("refused", "tpm_limit", 0.03),
             ("failed", "engine_lost", 0.01),
         ):
-            result = {**labels, "outcome": outcome} | ({"reason": reason} if reason else {})
+            result = {**labels, "outcome": outcome, "reason": reason}
             found.append(_counter("headworks_gateway_requests_total", result, times_ms, share * per_second))
     return found
 

@@ -70,6 +70,11 @@ def test_a_chart_that_the_store_refused_says_why() -> None:
     assert said["text"].endswith("too many queries at once")
 
 
+def test_what_a_store_says_is_text_and_no_markup() -> None:
+    [said] = figure_of(TTFT, [], reading([], '<a href="http://else">x</a>'), [])["layout"]["annotations"]
+    assert said["text"].endswith("&lt;a href=&quot;http://else&quot;&gt;x&lt;/a&gt;")
+
+
 def test_numbers_read_in_the_viewers_language() -> None:
     with translation.override("tr"):
         assert figure_of(TTFT, [], reading([]), [])["layout"]["separators"] == ",."

@@ -12,11 +12,13 @@ from dashboards import readings
 from dashboards.asked import Asked
 from dashboards.charts import CHARTS
 from dashboards.spans import SPANS
+from tests.controlplane.telemetry.filling import named
 from tests.dashboards import fleet
 from wire.remote_write import Series
 
 SPAN = SPANS["1h"]
 NOON_MS = 1_764_504_000_000
+CHART = {chart.name: chart for chart in CHARTS}
 
 
 @pytest.fixture(autouse=True)
@@ -54,13 +56,25 @@ def test_the_numbers_are_those_of_the_fleet(fill: Callable[[Iterable[Series]], N
     assert all((high or 0) > (low or 0) for high, low in zip(p95.values, p50.values, strict=True))
 
 
+def test_an_engine_that_moved_to_another_node_stays_one_line(fill: Callable[[Iterable[Series]], None]) -> None:
+    moved_ms = NOON_MS - 1_800_000
+    spans_ms = {"n-1": range(NOON_MS - 4_000_000, moved_ms, 15_000), "n-2": range(moved_ms, NOON_MS + 1, 15_000)}
+    kv = "headworks_engine_kv_cache_usage_ratio"
+    fill(
+        named(kv, [(at_ms, level) for at_ms in times_ms], node=node, pool="chat", engine="llama-a")
+        for level, (node, times_ms) in zip((0.2, 0.6), spans_ms.items(), strict=True)
+    )
+    [line] = Asked(SPAN).lines(readings.read(SPAN, SPAN.first_ms(NOON_MS), NOON_MS), CHART["kv"])
+    assert (line.name, line.values[0], line.values[-1], None in line.values) == ("llama-a", 20.0, 60.0, False)
+
+
 def test_a_chart_that_is_refused_leaves_the_others_and_is_said_once(
     fill: Callable[[Iterable[Series]], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     original = query.range_
 
     def refuse_temperature(promql: str, *arguments: Any) -> Any:
-        if "GPU_TEMP" in promql:
+        if "GPU_TEMP" in promql and arguments[2] == SPAN.step_ms:
             raise TimedOut("too many queries at once")
         return original(promql, *arguments)
 
@@ -70,9 +84,12 @@ def test_a_chart_that_is_refused_leaves_the_others_and_is_said_once(
         readings.read(SPAN, NOON_MS, NOON_MS)
         assert reading.refused == {"temperature": "too many queries at once"}
         assert reading.lines["kv"]
+        # Another span does better meanwhile, which tells nothing of this one.
+        readings.read(SPANS["15m"], NOON_MS, NOON_MS)
+        readings.read(SPAN, NOON_MS, NOON_MS)
         monkeypatch.setattr(readings, "range_", original)
         readings.read(SPAN, NOON_MS, NOON_MS)
     assert [record.message for record in caplog.records] == [
-        "charts without an answer: temperature: too many queries at once",
-        "all charts are answered again",
+        "charts of 1h without an answer: temperature: too many queries at once",
+        "all charts of 1h are answered again",
     ]

@@ -104,6 +104,11 @@ def test_databases_are_reached_by_the_control_plane_alone():
         assert SERVICES[name]["networks"] == ["fleet"]
 
 
+def test_web_alone_of_the_control_plane_is_reached_by_the_fleet():
+    on_fleet = {name for name, service in SERVICES.items() if "fleet" in service["networks"]}
+    assert on_fleet == {"web", "gateway", "agent"}
+
+
 def test_images_are_pinned_and_name_no_registry():
     for service in SERVICES.values():
         found = re.fullmatch(r"(?P<first>[a-z0-9-]+)(/[a-z0-9-]+)?:v?\d+(\.\d+)+", service["image"])

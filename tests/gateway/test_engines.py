@@ -101,6 +101,31 @@ async def test_a_stream_that_breaks_off_ends_in_an_error_event_and_is_not_retrie
     assert await pair.metric("headworks_gateway_requests_total", outcome="failed", reason="engine_error") == 1
 
 
+async def test_an_answer_that_a_stopping_engine_cuts_short_is_a_failure(
+    pair: RunningGateway, engine: ScriptedEngine, second_engine: ScriptedEngine
+):
+    """vLLM that gets SIGTERM ends its streams in finish_reason abort, usage and [DONE]."""
+    cut_short: dict[str, Any] = {"choices": [{"index": 0, "delta": {"content": ""}, "finish_reason": "abort"}]}
+
+    async def stop(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if not body.get("stream"):
+            return web.json_response({**cut_short, "usage": engine.usage})
+        usage = event({"choices": [], "usage": engine.usage})
+        return await engine.stream(request, event(delta("first")), event(cut_short) + usage, DONE)
+
+    engine.behave = stop
+    async with pair.post(chat(stream=True)) as answer:
+        text = await answer.text()
+    assert '"content": "first"' in text
+    assert '"code":"engine_error"' in text
+    assert not second_engine.bodies
+    engine.behave, second_engine.behave = stop, second_engine.answer
+    statuses = [await pair.call_status(chat()) for _ in range(2)]
+    assert statuses == [200, 200], "what was not yet begun is asked of the other engine"
+    assert await pair.metric("headworks_gateway_requests_total", outcome="failed", reason="engine_error") == 1
+    assert await pair.metric("headworks_gateway_retries_total", pool="main") == 1
+
+
 @pytest.mark.parametrize("ending", ["event", "unfinished event"])
 @pytest.mark.parametrize("code", [400, 500])
 async def test_an_error_within_a_stream_ends_it_in_our_words(

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.usage import MAX_EVENT_BYTES, NotAnAnswer, StreamReader, Usage, failure_in, usage_of_answer
+from gateway.usage import (
+    GIVEN_UP,
+    MAX_EVENT_BYTES,
+    NotAnAnswer,
+    StreamReader,
+    Usage,
+    failure_in,
+    given_up,
+    usage_of_answer,
+)
 
 DONE = b"data: [DONE]"
 TEXTS = st.text(max_size=20) | st.sampled_from(['"usage"', "usage", "error", "[DONE]", "data: x", "\n\n", "\r\n\r\n"])
@@ -61,6 +70,24 @@ def test_an_error_is_no_less_one_for_carrying_usage_or_no_end():
     bad = b'data: {"error": {"message": "gone"}, "choices": [], "usage": {"prompt_tokens": 1}}'
     assert reader.feed(bad) + reader.finish() == b""
     assert reader.failure == ("gone", None)
+
+
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        (b'{"choices": [{"delta": {"content": ""}, "finish_reason": "abort"}]}', GIVEN_UP),
+        (b'{"choices": [{"finish_reason": null}, {"finish_reason": "abort"}]}', GIVEN_UP),
+        (b'{"choices": [{"delta": {"content": "abort"}, "finish_reason": "stop"}]}', None),
+        (b'{"choices": ["abort"]}', None),
+        (b'{"choices": "abort"', None),
+    ],
+)
+def test_an_engine_that_gives_a_request_up_has_failed(ending: bytes, expected: tuple[str, int | None] | None):
+    reader = StreamReader(hide_usage=False)
+    good, last = content_event("a") + b"\n\n", b"data: " + ending + b"\n\n"
+    assert reader.feed(good + last + DONE + b"\n\n") == (good if expected else good + last + DONE + b"\n\n")
+    assert reader.failure == expected
+    assert given_up(ending) == (expected is not None)
 
 
 def test_an_event_without_end_is_passed_on_and_memory_stays_bounded():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import struct
+from itertools import chain
 
 import pytest
 
@@ -51,6 +52,13 @@ def spooled(file):
         return [body for (body,) in connection.execute("SELECT body FROM records ORDER BY number")]
 
 
+def time_of(body, name, gpu):
+    """When a sample of that GPU was so."""
+    return next(
+        each.samples[0][0] for each in body if (each.labels[METRIC_NAME], each.labels.get("gpu")) == (name, gpu)
+    )
+
+
 def is_stale(value):
     return struct.unpack("<Q", struct.pack("<d", value))[0] == STALE_BITS
 
@@ -58,7 +66,10 @@ def is_stale(value):
 async def test_it_pushes_what_it_knows_of_gpus_engines_and_itself(control, engine, tmp_path, quick):
     with agent(tmp_path, control.url, **quick):
         (await control.stream()).send(snapshot_event(3, node_content(e1=engine.url)))
-        body = await body_where(control, lambda found: ("headworks_engine_up", "") in found)
+        # Each part goes out when it is read.
+        parts = ("headworks_engine_up", ""), ("DCGM_FI_DEV_GPU_UTIL", "0"), ("headworks_agent_gpu_source_info", "")
+        bodies = [await body_where(control, lambda found, part=part: part in found) for part in parts]
+    body = list(chain(*bodies))
     assert all(each.labels["node"] == "node-1" for each in body)
     by_name = {each.labels[METRIC_NAME]: each for each in body}
     assert by_name["headworks_engine_generation_tokens_total"].samples[0][1] == 150
@@ -72,18 +83,31 @@ async def test_it_pushes_what_it_knows_of_gpus_engines_and_itself(control, engin
 
 async def test_values_of_a_gpu_that_hangs_end_and_it_is_told_down(control, tmp_path, quick, state):
     with agent(tmp_path, control.url, **quick):
-        await body_where(control, lambda found: found.get(("headworks_gpu_up", "1")) == 1)
+        body = await body_where(control, lambda found: found.get(("headworks_gpu_up", "1")) == 1)
+        last_answer_ms = time_of(body, "headworks_gpu_up", "1")
         with state.change() as machine:
             fault.hang(machine, 1)
         body = await body_where(control, lambda found: found.get(("headworks_gpu_up", "1")) == 0)
         ended = {each.labels[METRIC_NAME] for each in body if is_stale(each.samples[0][1])}
         assert {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_TEMP", "headworks_gpu_clock_event_active"} <= ended
-        await body_where(control, lambda found: found.get(("headworks_gpu_up", "1")) == 0)
+        later = await body_where(control, lambda found: found.get(("headworks_gpu_up", "1")) == 0)
+        assert time_of(later, "headworks_gpu_up", "1") > time_of(body, "headworks_gpu_up", "1") > last_answer_ms
         body = await body_where(control, lambda found: found.get(("headworks_gpu_up", "1")) == 0)
         assert {each.labels[METRIC_NAME] for each in body if each.labels.get("gpu") == "1"} == {
             "headworks_gpu_up", "DCGM_FI_DEV_XID_ERRORS", "headworks_gpu_xid_errors_total",
         }  # fmt: skip
         assert "DCGM_FI_DEV_GPU_UTIL" in {each.labels[METRIC_NAME] for each in body if each.labels.get("gpu") == "0"}
+
+
+async def test_engines_are_looked_at_while_nvml_hangs_in_its_opening(control, engine, tmp_path, quick, state):
+    with state.change() as machine:
+        machine.init_hangs = True
+    with agent(tmp_path, control.url, HEADWORKS_AGENT_NVML_OPEN_SECONDS="600", **quick):
+        (await control.stream()).send(snapshot_event(3, node_content(e1=engine.url)))
+        await body_where(control, lambda found: found.get(("headworks_engine_up", "")) == 1)
+        engine.pages["/health"] = (503, b"")
+        (down,) = await control.posted(EVENTS_PATH)
+        assert (down["kind"], down["subject"]) == ("engine_down", "e1")
 
 
 async def test_an_engine_that_goes_and_comes_back_is_two_events(control, engine, tmp_path, quick):

@@ -39,3 +39,8 @@ def test_the_agents_own_metrics_tell_of_its_processes_and_spools(tmp_path):
     assert found["headworks_agent_resident_bytes", "agent"] > 2**20
     assert found["headworks_agent_cpu_seconds_total", "agent"] > 0
     assert ("headworks_agent_resident_bytes", "nvml") not in found, "no process, no sample"
+
+
+def test_a_source_of_gpus_that_is_not_known_yet_is_not_told():
+    names = {sample.name for sample in own_samples(gpu_source=None, processes={}, spools={})}
+    assert names == {"headworks_agent_up"}

@@ -92,11 +92,14 @@ def test_told_to_fail_it_does_so_many_times_and_then_takes_the_same_delivery(rec
     assert {line["delivery"] for line in receiver.taken()} == {"one"}
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b'{"times": -1}', b'{"times": "2"}', b"\xff", b'{"times": 1, "more": 2}'])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b'{"times": -1}', b'{"times": "2"}', b"\xff", b'{"times": 1, "more": 2}', b"[" * 100_000]
+)
 def test_what_it_cannot_read_is_refused_and_it_lives_on(receiver: Running, body: bytes) -> None:
     assert receiver.post("/fail", body) == 400
     assert receiver.post("/elsewhere", body) == 404
-    assert receiver.deliver(b"{", signature=signed(b"{")) == 400
+    for delivery in (b"{", b"[" * 100_000):
+        assert receiver.deliver(delivery, signature=signed(delivery)) == 400
     assert receiver.deliver() == 200
 
 

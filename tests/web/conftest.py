@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from django.conf import settings as django_settings
 from django.test import Client
-from playwright.sync_api import Browser, Page, ViewportSize
+from playwright.sync_api import Browser, BrowserContext, Page, StorageState, ViewportSize
 
 from controlplane.configs import acks
 from controlplane.configs.hub import heads
@@ -113,25 +113,39 @@ def digest_of(page: str) -> str:
     return found[1]
 
 
+@pytest.fixture(scope="module")
+def log_ins() -> dict[str, StorageState]:
+    """The cookies of each person who has logged in to the module's site: a password takes its time."""
+    return {}
+
+
 @pytest.fixture
-def open_page(site: Site, browser: Browser) -> Iterator[OpenPage]:
-    """A page of the module's `site`, logged in as the person named.
+def open_page(site: Site, browser: Browser, log_ins: dict[str, StorageState]) -> Iterator[OpenPage]:
+    """The start page of the module's `site`, logged in as the person named. Who logs out takes a log-in of their own.
 
     At the end: nothing in its console, and no request left this host.
     """
     complaints: list[str] = []
+    contexts: list[BrowserContext] = []
 
     def open_as(name: str, **options: Any) -> Page:
-        page = browser.new_context(**options).new_page()
+        contexts.append(browser.new_context(storage_state=log_ins.get(name), **options))
+        page = contexts[-1].new_page()
         page.on(
             "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
         )
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: None if request.url.startswith(site.url) else complaints.append(request.url))
-        log_in(page, site, name)
+        if name in log_ins:
+            page.goto(site.url)
+        else:
+            log_in(page, site, name)
+            log_ins[name] = contexts[-1].storage_state()
         return page
 
     yield open_as
+    for context in contexts:
+        context.close()
     assert complaints == []
 
 

@@ -88,6 +88,7 @@ def take(browser: Browser, site: Site, out: Path, look: str, options: dict[str, 
     page.goto(f"{site.url}/log-in/")
     shoot("login")
     log_in(page, site, "ada")
+    page.goto(f"{site.url}/tenants/")
     shoot("tenants")
     page.goto(f"{site.url}/tenants/?q=nobody")
     shoot("tenants-none")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from controlplane.rest_client import Rest
@@ -39,15 +42,18 @@ class Site:
 
     process: Process
 
-    def start(self) -> Process:
-        """Start the web process and wait until it answers."""
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Start the web process, again too, and wait until it answers; end the last one with the block."""
+        with contextlib.ExitStack() as stack:
+            self._processes = stack
+            self.start()
+            yield
+
+    def start(self) -> None:
         process = Process(headworks("web"), log=self.folder / "web.log", environment=self.environment)
-        try:
-            process.wait_for_http(f"{self.url}/log-in/")
-        except BaseException:
-            process.kill()
-            raise
-        return process
+        self.process = self._processes.enter_context(process)
+        process.wait_for_http(f"{self.url}/log-in/")
 
     def command(self, *words: str, stdin: str = "") -> str:
         """Run a `headworks` command on this site's data and return what it prints."""
@@ -74,13 +80,23 @@ def headworks(*words: str) -> list[str]:
 
 @contextlib.contextmanager
 def running_site(folder: Path) -> Iterator[Site]:
-    """Prepare a database in `folder`, start the web process, and stop it at the end."""
+    """A site with PEOPLE in `folder`; its web process runs until the block ends."""
     site = Site(f"http://127.0.0.1:{free_port()}", folder)
+    shutil.copytree(_first_data(), folder / "data", dirs_exist_ok=True)
+    with site.running():
+        yield site
+
+
+@cache
+def _first_data() -> Path:
+    """The data of a site that has its PEOPLE and was never started: made once, since it takes seconds."""
+    folder = tempfile.TemporaryDirectory(prefix="headworks-site-")
+    atexit.register(folder.cleanup)
+    site = Site(f"http://127.0.0.1:{free_port()}", Path(folder.name))
     site.command("migrate")
     for name, role in PEOPLE.items():
         site.command("create-user", name, "--role", role, "--password-stdin", stdin=f"{PASSWORD}\n")
-    with site.start() as site.process:
-        yield site
+    return site.folder / "data"
 
 
 class JoinedTarget:

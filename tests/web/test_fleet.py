@@ -27,6 +27,7 @@ from controlplane.telemetry.store.writer import Owner
 from controlplane.web import readings
 from controlplane.web.fleet import fleet
 from tests.controlplane.telemetry.filling import store
+from tests.services import wait_for
 from tests.web.conftest import digest_of, write
 from tests.web.hardware import add_engine, fault, gpu_uuid, node
 from wire.remote_write import Series
@@ -143,6 +144,11 @@ def test_what_a_silent_agent_said_last_does_not_pass_for_now(own_store: Path, vi
     assert "87<small>" not in page
     assert re.search(r"unknown</span>\s+llama-a", row_of(page, "rack-1"))
     assert "up</span>" not in page
+    # Nor are its GPUs called well, or broken.
+    assert 'class="bad"' not in row_of(page, "rack-1")
+    gpus = viewer.get("/fleet/rack-1/").content.decode().partition('id="gpus"')[2].partition("</section>")[0]
+    assert gpus.count("unknown</span>") == 8
+    assert "not working" not in page
 
 
 def test_without_a_store_the_page_comes_and_says_what_is_missing(
@@ -174,6 +180,29 @@ def test_a_store_that_hangs_is_asked_once_and_not_waited_for(monkeypatch: pytest
     monkeypatch.setattr(readings, "WAIT_SECONDS", 20.0)
     assert latest.get().engine("e") == {"running": 2.0}
     assert len(asked) == 1
+
+
+def test_an_answer_that_nobody_waited_for_does_not_pass_for_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_answer, asked = threading.Event(), []
+
+    def answer(promql: str, at_ms: int) -> list[query.Sample]:
+        asked.append(at_ms)
+        may_answer.wait(20)
+        return [
+            query.Sample({"__name__": "headworks_engine_requests_running", "engine": "e"}, at_ms, float(len(asked)))
+        ]
+
+    monkeypatch.setattr(query, "instant", answer)
+    monkeypatch.setattr(readings, "WAIT_SECONDS", 0.05)
+    latest = readings.Latest()
+    assert latest.get().missing
+    may_answer.set()
+    wait_for(lambda: latest._asked and latest._asked[0].done(), 20, "the late answer")
+    later = time.time() + 8 * 3600
+    monkeypatch.setattr(readings, "WAIT_SECONDS", 20.0)
+    monkeypatch.setattr(readings.time, "time", lambda: later)
+    assert latest.get().engine("e") == {"running": 2.0}
+    assert asked[1] == int(later * 1000)
 
 
 def test_fifty_nodes_cost_no_more_queries_than_three(viewer: Client) -> None:

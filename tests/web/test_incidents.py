@@ -18,6 +18,7 @@ from controlplane.configs import publisher
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.services import NODES
 from controlplane.web import incidents as pages
+from controlplane.web.forms import PolicyForm
 from tests.web.conftest import digest_of, write
 from tests.web.hardware import fault, node, receiver
 
@@ -41,6 +42,16 @@ def test_what_fires_comes_first_the_gravest_before_the_newest(viewer: Client) ->
     assert titles(page) == ["rack-1: old and grave", "rack-2: new and mild", "rack-3: over"]
     assert "10 min" in page
     assert re.search(r'data-firing><span data-firing-count>2</span> <span class="visually-hidden">firing<', page)
+
+
+def test_of_more_than_are_shown_the_gravest_are(viewer: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "FIRING_SHOWN", 2)
+    fault("rack-1", "old and grave", ago_seconds=600)
+    for severity in ("info", "warning"):
+        fault("rack-2", severity, severity=severity)
+    page = viewer.get("/incidents/").content.decode()
+    assert titles(page) == ["rack-1: old and grave", "rack-2: warning"]
+    assert "and 1 more that fires" in page
 
 
 def test_a_quiet_fleet_has_no_count_in_the_header(viewer: Client) -> None:
@@ -210,6 +221,15 @@ def test_the_policy_is_typed_in_percent_and_seconds_and_reviewed(admin: Client) 
     page = admin.get("/incidents/").content.decode()
     assert "12.5 %" in page
     assert "cordons its node by itself, within this limit" in page
+
+
+def test_a_form_of_the_policy_that_is_sent_as_it_came_changes_nothing(admin: Client) -> None:
+    for window_ms in (1_500, 3_600_001, policy.WINDOW_MAX_MS - 1):
+        write(lambda unit, window_ms=window_ms: policy.update(unit, {"window_ms": window_ms}))
+        typed = admin.get("/cordon-policy/edit/").context["form"]["window_ms"].value()
+        assert PolicyForm.base_fields["window_ms"].clean(typed) == window_ms
+    write(lambda unit: policy.update(unit, {"window_ms": 1_500}))
+    assert "<dd>1.5 s</dd>" in admin.get("/incidents/").content.decode()
 
 
 @pytest.mark.parametrize(

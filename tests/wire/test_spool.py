@@ -214,6 +214,21 @@ def test_damage_while_it_is_open_costs_what_waited_and_no_more(file: Path):
     assert spool.waiting == 1
 
 
+@pytest.mark.parametrize("found_by", ["put", "remove"])
+def test_what_came_after_the_damage_is_not_taken_for_what_was_sent_before(file: Path, found_by: str):
+    spool = Spool(file, limit_bytes=LIMIT_BYTES)
+    spool.put([b"x"] * 100)
+    sent = spool.oldest(50, LIMIT_BYTES)[-1][0]
+    with sqlite3.connect(file) as other:
+        other.execute("DROP TABLE records")
+    other.close()
+    if found_by == "put":
+        spool.put([b"new"])
+    spool.remove(sent)
+    spool.put([b"newer"])
+    assert bodies(spool) == ([b"new"] if found_by == "put" else []) + [b"newer"]
+
+
 def test_a_full_disk_is_named_and_what_waits_still_leaves(small_disk: Path):
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * 50_000)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 
-from django.db import transaction
+from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.alerts import models as rows
-from controlplane.alerts.waking import wake_deliveries
+from controlplane.alerts.waking import wake_on_commit
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Conflict, NotFound, Refused
@@ -26,10 +26,9 @@ def enqueue(incident: rows.Incident, status: str) -> int:
     """Write the messages that this asks for, in the caller's transaction; how many. Its commit wakes the worker.
 
     "firing" goes to every enabled receiver that is not above the incident's severity; called again, after the severity
-    rose, to those that are reached now. "resolved" goes to those that were told of it, or wait to be.
+    rose, to those that are reached now. "resolved" goes to those that a "firing" was written for, whatever became of it.
     """
-    # Held, so that none is deleted before these rows are there.
-    receivers = rows.Receiver.objects.select_for_update(no_key=True).filter(enabled=True).order_by("pk")
+    receivers = _held_receivers()
     told = set(incident.deliveries.filter(status=_FIRING).values_list("receiver_id", flat=True))
     if status == _FIRING:
         wanted = [one for one in receivers if one.pk not in told and _covers(one.min_severity, incident.severity)]
@@ -41,8 +40,20 @@ def enqueue(incident: rows.Incident, status: str) -> int:
         ignore_conflicts=True,
     )
     if wanted:
-        transaction.on_commit(wake_deliveries, robust=True)
+        wake_on_commit()
     return len(wanted)
+
+
+def _held_receivers() -> list[rows.Receiver]:
+    """Those that are enabled; none is deleted before the rows that are written for it are there.
+
+    The lock is one that many share: of two transactions that each hold incidents, none waits for the other here.
+    """
+    enabled = rows.Receiver.objects.filter(enabled=True).order_by("pk")
+    if connection.vendor != "postgresql":
+        return list(enabled)
+    query, parameters = enabled.query.sql_with_params()
+    return list(rows.Receiver.objects.raw(f"{query} FOR KEY SHARE", parameters))
 
 
 def _covers(min_severity: str, severity: str) -> bool:
@@ -65,7 +76,7 @@ def resend(unit: UnitOfWork, delivery_id: uuid.UUID) -> rows.Delivery:
     row.due_at = row.created_at
     row.save(update_fields=["state", "created_at", "due_at"])
     unit.record(NOUN, str(row.pk), before, describe(row))
-    transaction.on_commit(wake_deliveries, robust=True)
+    wake_on_commit()
     return row
 
 

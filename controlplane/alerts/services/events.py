@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from controlplane import settings_rows
 from controlplane.alerts import health
@@ -114,8 +115,13 @@ def _is_over(event: rows.NodeEvent, at: datetime) -> bool:
     if recovery is None:
         return False
     told = rows.NodeEvent.objects.filter(node=event.node, kind=recovery, subject=event.subject, pk__lt=event.pk)
-    last = told.order_by("-pk").first()
-    return last is not None and at < _believed_at(last)
+    return _any_after(told, at)
+
+
+def _any_after(events: QuerySet[rows.NodeEvent], at: datetime) -> bool:
+    """Whether one of them happened later. They need not have come in the order in which they happened."""
+    since = events.filter(received_at__gt=at).order_by("-at")
+    return any(_believed_at(event) > at for event in since.iterator())
 
 
 def _resolve(event: rows.NodeEvent, labels: dict[str, str]) -> None:
@@ -123,8 +129,7 @@ def _resolve(event: rows.NodeEvent, labels: dict[str, str]) -> None:
     if incident is None:
         return
     at = _believed_at(event)
-    last = incident.events.order_by("-pk").first()
-    if last is not None and at < _believed_at(last):
+    if _any_after(incident.events.all(), at):
         log.info("event %s of %s came late: incident %d has a newer one", event.kind, event.node, incident.pk)
         return
     event.incident = incident

@@ -122,9 +122,11 @@ def firing_of(labels: Mapping[str, str]) -> rows.Incident | None:
 
 
 def firing_on(node: str) -> list[rows.Incident]:
-    """What fires on a node, by events and by rules, the oldest first, rows held."""
-    firing = rows.Incident.objects.filter(node=node, state=rows.IncidentState.FIRING)
-    return list(firing.select_for_update(no_key=True).order_by("pk"))
+    """What fires on a node, by events and by rules, the oldest first.
+
+    Not held: who evaluates a rule holds several of them too, in another order.
+    """
+    return list(rows.Incident.objects.filter(node=node, state=rows.IncidentState.FIRING).order_by("pk"))
 
 
 def get(incident_id: int) -> rows.Incident:

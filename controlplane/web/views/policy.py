@@ -28,7 +28,7 @@ def policy_card(request: HttpRequest) -> dict[str, Any]:
         "enabled": row.enabled,
         "max_nodes_percent": row.max_nodes_permille / 10,
         "min_nodes": row.min_nodes,
-        "window_seconds": row.window_ms // 1000,
+        "window_seconds": row.window_ms / 1000,
     }
     return {"policy": shown, "curl_policy": curl(request, "GET", "/cordon-policy")}
 

@@ -14,7 +14,6 @@ class LogIn(LoginView):
     template_name = "web/login.html"
     form_class = LoginForm
     redirect_authenticated_user = True
-    next_page = "web:fleet"
 
 
 @method_decorator([never_cache, require_POST], name="dispatch")

@@ -74,8 +74,21 @@
     };
   };
 
+  // Charts that a person looks closer at, by name: they keep the time that was chosen, though points come.
+  const closer = new Map();
+  const watched = new WeakSet();
+  const watch = (graph) => {
+    if (watched.has(graph)) return;
+    watched.add(graph);
+    const chart = graph.parentElement.closest("[id]").id;
+    graph.on("plotly_relayout", (change) => "xaxis.range[0]" in change && closer.set(chart, graph));
+    graph.on("plotly_doubleclick", () => closer.delete(chart) && draw(chart, whole.figures[chart]));
+  };
+
   const draw = (chart, figure) => {
-    const shown = { data: figure.data, layout: { ...dressed(figure.layout), datarevision: whole.newest_ms } };
+    const layout = dressed(figure.layout);
+    if (closer.has(chart)) layout.xaxis.range = closer.get(chart).layout.xaxis.range;
+    const shown = { data: figure.data, layout: { ...layout, datarevision: whole.newest_ms } };
     window.dash_clientside.set_props(chart, { figure: shown });
     window.dash_clientside.set_props(`legend-${chart}`, { children: legend(figure) });
   };
@@ -133,14 +146,14 @@
   };
 
   // After an answer that is no stream the browser does not try again: without a log-in the page goes to it.
-  const reopen = async () => {
+  const reopen = async (ended) => {
     try {
       const answer = await fetch("_dash-dependencies");
-      if (answer.status === 401) location.reload();
+      if (answer.status === 401) return location.reload();
     } catch {
       // Still away.
     }
-    open();
+    setTimeout(() => source === ended && open(), reopenMs);
   };
 
   const open = () => {
@@ -154,7 +167,7 @@
     opened.addEventListener("points", take);
     opened.addEventListener("error", () => {
       silence ||= setTimeout(() => say("bad", live.dataset.lost), patienceMs);
-      if (opened.readyState === EventSource.CLOSED) setTimeout(() => source === opened && reopen(), reopenMs);
+      if (opened.readyState === EventSource.CLOSED) reopen(opened);
     });
   };
 
@@ -173,6 +186,11 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, { headworks: { show } });
 
+  // Before the first drag of each.
+  document.addEventListener("pointerdown", ({ target }) => {
+    const graph = target.closest(".js-plotly-plot");
+    if (graph) watch(graph);
+  }, true);
   form.addEventListener("change", () => form.requestSubmit());
   dark.addEventListener("change", () => whole && drawAll());
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));

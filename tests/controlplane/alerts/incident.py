@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from django.db import transaction
 from django.utils import timezone
@@ -15,11 +15,11 @@ from controlplane.core.changes import SYSTEM, unit_of_work
 URL = "https://hooks.example.com/a"
 
 
-def opened(severity: str = "critical", **labels: str) -> Incident:
+def opened(severity: str = "critical", source: Literal["event", "rule"] = "event", **labels: str) -> Incident:
     with transaction.atomic():
         incident, _ = incidents.open_incident(
             labels={"alertname": "Trouble", "node": "n1", **labels},
-            source="event",
+            source=source,
             severity=severity,
             title="GPU 3 fell off the bus",
             annotations={"description": "XID 79"},

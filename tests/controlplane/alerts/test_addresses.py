@@ -84,7 +84,8 @@ def test_metadata_and_link_local_addresses_are_refused_even_from_an_allowed_netw
     "address",
     [
         "127.0.0.1", "127.8.9.10", "::1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd12::1", "fec0::1",
-        "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:a00:1::",
+        "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:a00:1::", "64:ff9b:1::a00:1", "::10.0.0.1",
+        "::ffff:0:10.0.0.1",
     ],
 )  # fmt: skip
 def test_private_and_loopback_addresses_need_the_allow_list(address):

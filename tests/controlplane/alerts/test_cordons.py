@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 import pytest
+from django.db import transaction
 from django.utils import timezone
 
 from controlplane.alerts.models import Incident, IncidentEntry, NodeEvent, PolicyCordon
@@ -21,8 +22,9 @@ from controlplane.core.models import AuditEntry
 from controlplane.fleet.models import Node
 from controlplane.fleet.services import NODES, take_report
 from tests.controlplane.alerts.conftest import XID_79, event, target
+from tests.controlplane.alerts.incident import opened, resolved
 from tests.controlplane.conftest import Rest
-from tests.controlplane.core.racing import at_once, two_writers
+from tests.controlplane.core.racing import at_once, meeting, two_writers
 from wire.messages import Event, NodeReport
 
 Post = Callable[..., None]
@@ -261,6 +263,31 @@ def test_a_fault_and_a_persons_writes_to_its_node_do_not_wait_for_each_other_for
     assert at_once(fault, uncordon, report, fault, uncordon) == [None] * 5
     firing = Incident.objects.filter(state="firing").exists()
     assert (cordoned() == ["n1"]) == firing
+
+
+@two_writers
+@pytest.mark.django_db(transaction=True)
+def test_a_person_and_a_rule_that_end_incidents_of_one_node_do_not_wait_for_each_other_forever() -> None:
+    write_fleet("n1")
+    older, newer = (opened(source="rule", alertname=f"Rule{number}") for number in (1, 2))
+    with unit_of_work(SYSTEM, "a repair") as unit:
+        NODES.cordon(unit, "n1")
+    held, noted = meeting(), meeting()
+
+    def end_both() -> None:
+        with transaction.atomic():
+            resolved(newer)
+            held()
+            noted()
+            resolved(older)
+
+    def uncordon() -> None:
+        with unit_of_work(SYSTEM, "repaired") as unit:
+            NODES.uncordon(unit, "n1")
+            held()
+        noted()
+
+    assert at_once(end_both, uncordon) == [None] * 2
 
 
 @two_writers

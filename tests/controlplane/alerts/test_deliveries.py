@@ -4,7 +4,7 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from controlplane.alerts.delivery_plan import Outcome, Reason
@@ -14,7 +14,7 @@ from controlplane.alerts.services.attempts import LEASE_MARGIN
 from controlplane.alerts.services.receivers import RECEIVERS
 from controlplane.core.changes import SYSTEM, unit_of_work
 from tests.controlplane.alerts.incident import opened, receiver, resolved
-from tests.controlplane.core.racing import at_once, two_writers
+from tests.controlplane.core.racing import at_once, meeting, two_writers
 
 TAKEN = Outcome(Reason.TAKEN, "answered 200")
 BROKEN = Outcome(Reason.SERVER_ERROR, "answered 500")
@@ -233,6 +233,38 @@ def test_a_receiver_that_is_deleted_meanwhile_does_not_break_what_tells_it():
     assert at_once(delete, opened, lambda: opened(node="n2")) == [None] * 3
     connection.close()
     assert not Delivery.objects.exists()
+
+
+@two_writers
+@pytest.mark.django_db(transaction=True)
+def test_who_opens_several_incidents_and_who_ends_one_of_them_do_not_wait_for_each_other_forever():
+    receiver()
+    shared = opened(node="n2")
+    meet = meeting()
+
+    def open_both() -> None:
+        with transaction.atomic():
+            opened(node="n1")
+            meet()
+            opened(node="n2")
+
+    def end_one() -> None:
+        with transaction.atomic():
+            held = incidents.firing_of(shared.labels)
+            assert held is not None
+            meet()
+            resolved(held)
+
+    assert at_once(open_both, end_one) == [None] * 2
+
+
+@pytest.mark.django_db
+def test_a_transaction_wakes_the_worker_once_however_much_it_writes(django_capture_on_commit_callbacks):
+    receiver()
+    with django_capture_on_commit_callbacks() as calls:
+        for number in range(5):
+            opened(node=f"n{number}")
+    assert len(calls) == 1
 
 
 @pytest.mark.django_db

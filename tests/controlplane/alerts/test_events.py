@@ -216,6 +216,20 @@ def test_a_late_recovery_does_not_end_a_newer_loss(post: Post) -> None:
     assert Incident.objects.get().state == IncidentState.FIRING
 
 
+def test_a_late_recovery_does_not_end_a_newer_loss_after_which_an_older_one_came(post: Post) -> None:
+    post(lost(5))
+    post(lost(20))
+    post(recovered(10))
+    assert Incident.objects.get().state == IncidentState.FIRING
+
+
+def test_a_loss_opens_nothing_where_an_older_recovery_came_after_that_which_ended_it(post: Post) -> None:
+    post(recovered(5))
+    post(recovered(20))
+    post(lost(10))
+    assert not Incident.objects.exists()
+
+
 def test_a_loss_that_comes_after_its_recovery_opens_nothing(post: Post) -> None:
     post(recovered(5))
     post(lost(10))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
+import itertools
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ import pytest
 from controlplane.rest_client import RestError
 from tests.controlplane.alerts.conftest import event
 from tests.controlplane.configs.live import Live, LiveTarget, live_site
+from tests.services import wait_for
 from wire.messages import SnapshotEvent
 
 RECEIVERS = ("oncall", "archive")
-# From before the body is read until after the answer is sent: a kill at each of these moments after the post began.
-KILLED_AFTER_SECONDS = (0.0, 0.01, 0.02, 0.03, 0.045, 0.07)
+NODES, POSTERS, KILLS = 20, 4, 4
+PATIENCE_SECONDS = 30
 
 
 def make_fleet(live: Live, nodes: int) -> list[LiveTarget]:
@@ -55,15 +56,18 @@ def test_the_cordon_is_at_the_gateways_when_the_incident_names_its_revision(site
 
 @pytest.mark.timeout(240)
 def test_kills_while_faults_are_posted_lose_none_and_double_nothing(site: Live) -> None:
-    agents = make_fleet(site, len(KILLED_AFTER_SECONDS))
-    bodies = [[event(node=f"n{number}") for _ in range(3)] for number in range(1, len(agents) + 1)]
-    for agent, body, seconds in zip(agents, bodies, KILLED_AFTER_SECONDS, strict=True):
-        poster = threading.Thread(target=post_until_taken, args=(agent, body))
-        poster.start()
-        time.sleep(seconds)  # the moment of the kill
-        site.kill()
-        site.start()
-        poster.join()
+    """Several agents post all the time, so that each kill meets some of them at any stage of it."""
+    agents = make_fleet(site, NODES)
+    bodies = [[event(node=f"n{number}") for _ in range(3)] for number in range(1, NODES + 1)]
+    taken: list[int] = []
+    with ThreadPoolExecutor(POSTERS) as posters:
+        posts = [posters.submit(post_until_taken, *one, taken) for one in zip(agents, bodies, strict=True)]
+        for enough in range(1, NODES, NODES // KILLS):
+            wait_for(lambda enough=enough: len(taken) >= enough, PATIENCE_SECONDS, "bodies to be taken", 0.001)
+            site.kill()
+            site.start()
+    # The number of times that each was posted before it was taken.
+    assert sum(post.result() for post in posts) - NODES >= KILLS
 
     for number, body in enumerate(bodies, start=1):
         told = site.rest.get("/events", node=f"n{number}", limit=1000)["items"]
@@ -77,14 +81,21 @@ def test_kills_while_faults_are_posted_lose_none_and_double_nothing(site: Live) 
         assert revisions_that_cordon(site, f"n{number}") == [named]
 
 
-def post_until_taken(agent: LiveTarget, body: list[dict[str, Any]]) -> None:
-    """As an agent's spool: a body goes away only once it was answered."""
-    while True:
+def post_until_taken(agent: LiveTarget, body: list[dict[str, Any]], taken: list[int]) -> int:
+    """As an agent's spool: a body goes away only once it was answered. How often it was posted."""
+    posted = itertools.count(1)
+
+    def post() -> int | None:
+        number = next(posted)
         try:
             assert agent.rest.post("/events", body)["taken"] == [sent["id"] for sent in body]
-            return
         except (OSError, HTTPException, RestError):
-            time.sleep(0.02)
+            return None
+        return number
+
+    number = wait_for(post, PATIENCE_SECONDS, "the control plane to take the body")
+    taken.append(number)
+    return number
 
 
 def revisions_that_cordon(site: Live, node: str) -> list[int]:

@@ -17,6 +17,7 @@ from controlplane.alerts.services import evaluations, incidents
 from controlplane.alerts.services.evaluations import Found
 from controlplane.alerts.services.rules import RULES
 from controlplane.core.changes import SYSTEM, unit_of_work
+from controlplane.telemetry import query
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
 from tests.controlplane.alerts.incident import receiver
@@ -124,6 +125,21 @@ def test_an_error_is_shown_and_changes_nothing(monkeypatch, viewer):
     assert states() == {"e-1": "firing"}
 
 
+def test_a_fault_of_our_own_is_shown_and_keeps_no_other_rule_from_its_turn(monkeypatch, viewer):
+    rule()
+    with unit_of_work(SYSTEM, "a test") as unit:
+        RULES.create(unit, "Next", {"expr": "vector(1)"})
+    instant = query.instant
+
+    def broken(expr: str, at_ms: int) -> list[query.Sample]:
+        return instant(expr, at_ms) if expr == "vector(1)" else 1 / 0  # type: ignore[return-value]
+
+    monkeypatch.setattr(query, "instant", broken)
+    assert evaluate_due(lambda: START) == 2
+    assert "ZeroDivisionError" in viewer.get("/rules/Full").json()["last_error"]
+    assert Incident.objects.get().title == "Next"
+
+
 def test_more_series_than_the_limit_are_an_error_and_open_nothing(monkeypatch):
     monkeypatch.setenv("HEADWORKS_RULE_SERIES_MAX", "2")
     rule()
@@ -192,6 +208,16 @@ def test_a_rule_is_due_an_interval_after_the_last_and_not_sooner():
     # Looked at late, it keeps its pace.
     assert evaluate_due(lambda: START + INTERVAL + timedelta(seconds=4)) == 1
     assert evaluate_due(lambda: START + 2 * INTERVAL) == 1
+
+
+def test_a_clock_that_is_set_back_makes_no_rule_blind_until_it_has_caught_up():
+    rule()
+    samples("e-1", {0: 0.95})
+    assert evaluate_due(lambda: START + timedelta(hours=1)) == 1
+    assert evaluate_due(lambda: START) == 1
+    assert states() == {"e-1": "firing"}
+    assert evaluate_due(lambda: START + timedelta(seconds=1)) == 0
+    assert evaluate_due(lambda: START + INTERVAL) == 1
 
 
 def test_a_rule_that_is_off_is_not_evaluated():

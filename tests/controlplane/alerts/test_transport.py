@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -85,6 +86,23 @@ def test_an_answer_without_end_is_cut_off_in_time():
         began = time.monotonic()
         assert post(f"http://127.0.0.1:{port}/", BODY, {}).reason is Reason.TIMED_OUT
         assert time.monotonic() - began < 5
+
+
+def test_a_name_that_is_looked_up_for_too_long_is_given_up_in_time(monkeypatch):
+    answered = threading.Event()
+    looking_up = socket.getaddrinfo
+
+    def hang(*about: Any, **more: Any) -> Any:
+        answered.wait(20)
+        return looking_up("127.0.0.1", *about[1:], **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    began = time.monotonic()
+    try:
+        assert post("http://receiver.example/", BODY, {}).reason is Reason.TIMED_OUT
+        assert time.monotonic() - began < 5
+    finally:
+        answered.set()
 
 
 def test_plain_http_on_a_tls_url_is_named():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -61,3 +62,14 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     broker.data_folder_out = str(tmp_path / "gone")
     with pytest.raises(ChannelError, match="gone"):
         broker._put("celery", {})
+
+
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    broker = channel(tmp_path)
+    monkeypatch.setattr("controlplane.core.file_broker.os.replace", full)
+    with pytest.raises(ChannelError, match="No space left"):
+        broker._put("celery", {})
+    assert list(tmp_path.glob("*.tmp")) == []

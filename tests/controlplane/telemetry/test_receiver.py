@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +21,7 @@ from controlplane.telemetry.store.packing import pack
 from controlplane.telemetry.store.writer import writer_of
 from tests.controlplane.telemetry.conftest import BASE
 from tests.controlplane.telemetry.filling import named
-from wire.remote_write import STALE, Series, encode, key_of
+from wire.remote_write import STALE, Body, Bounds, Series, encode, key_of
 from wire.remote_write_pb2 import WriteRequest
 
 
@@ -119,6 +121,19 @@ def test_a_body_that_is_too_large_is_refused(node, monkeypatch, own_store, now_m
         answer = node.send(body)
         assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
     assert stored(own_store) == 0
+
+
+def test_bodies_are_decoded_one_at_a_time(node, monkeypatch):
+    together = threading.Barrier(2)
+
+    def decode(raw: bytes, bounds: Bounds) -> Body:
+        together.wait(timeout=0.5)
+        raise AssertionError("two bodies are decoded at once")
+
+    monkeypatch.setattr(receiver, "decode", decode)
+    with ThreadPoolExecutor(2) as writers:
+        taken = [writers.submit(receiver.take, node.row, b"") for _ in range(2)]
+    assert [type(each.exception()) for each in taken] == [threading.BrokenBarrierError] * 2
 
 
 @pytest.mark.parametrize("header", ["", "Bearer wrong", "Basic YTpi"])

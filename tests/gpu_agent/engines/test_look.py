@@ -155,11 +155,39 @@ async def test_what_is_no_metrics_page_leaves_the_engine_up_and_gives_no_number(
     assert reason in str(look.report.error)
 
 
+async def test_what_an_engine_says_stays_one_line(engine, pages):
+    engine.pages["/version"] = (200, b'{"version":"0.32.0\\n2026-01-01 CRITICAL all is lost"}')
+    assert (await look_at(pages, "e1", vllm(engine.url))).report.version == "0.32.0 2026-01-01 CRITICAL all is lost"
+    async with answering(b"SSH-2.0-OpenSSH_9.2\r\n") as url:
+        error = str((await look_at(pages, "e1", vllm(url))).report.error)
+    assert error.startswith("/health: 400, message")
+    assert "\n" not in error
+
+
+async def test_a_host_that_cannot_be_a_name_is_an_engine_that_is_down(pages):
+    seen = (await look_at(pages, "e1", vllm("http://gpu..site:8000"))).report
+    assert seen.state == "down"
+    assert "label empty" in str(seen.error)
+
+
 async def test_a_page_without_end_is_given_up_at_its_limit(pages):
     async with endless_engine() as url:
         look = await look_at(pages, "e1", vllm(url))
     assert (look.report.state, look.numbers) == ("up", [])
     assert "/metrics: answered more than 100000 bytes" in str(look.report.error)
+
+
+@asynccontextmanager
+async def answering(raw):
+    """Something that is no web server."""
+
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(raw)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 @asynccontextmanager

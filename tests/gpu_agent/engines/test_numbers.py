@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -217,3 +219,30 @@ def test_buckets_without_end_are_refused():
     page = b"".join(b'vllm:time_to_first_token_seconds_bucket{le="%d"} 1\n' % bound for bound in range(101))
     with pytest.raises(NotMetrics, match=r"^too_many_buckets: "):
         read(page)
+
+
+def test_of_the_ranks_that_run_the_same_requests_one_counts():
+    page = b"".join(
+        b"sglang:%b{%b} %d\n"
+        % (name, b'dp_rank="%d",pp_rank="%d",tp_rank="%d"' % (dp, pp, 2 * dp + tp), value * (dp + 1))
+        for name, value in (
+            (b"num_running_reqs", 4),
+            (b"max_total_num_tokens", 1000),
+            (b"num_retracted_requests_total", 1),
+        )
+        for dp in range(2)
+        for pp in range(2)
+        for tp in range(2)
+    )
+    assert read(page, "sglang") == {
+        "requests_running": 12,
+        "kv_cache_capacity_tokens": 3000,
+        "preemptions_total": 3,
+    }
+
+
+@pytest.mark.parametrize("label", [b"a" * 60_000, b"a=" * 30_000, b'a="x' + b"\\" * 60_000 + b'"', b"a " * 30_000])
+def test_labels_as_long_as_a_line_may_be_hold_nothing_up(label):
+    begun_seconds = time.process_time()
+    assert read(b"vllm:kv_cache_usage_perc{%b} 0.5\n" % label) == {"kv_cache_usage_ratio": 0.5}
+    assert time.process_time() - begun_seconds < 1

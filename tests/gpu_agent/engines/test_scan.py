@@ -29,6 +29,7 @@ RUNNING = b'vllm:num_requests_running{engine="0",model_name="m"} '
         (VLLM[:-1], "cut_short"),
         (VLLM[: len(VLLM) // 2], "cut_short"),
         (RUNNING + b"\n", "bad_line"),
+        (b"vllm:num_requests_running\n", "bad_line"),
         (RUNNING + b"many\n", "bad_line"),
         (RUNNING + b"1.2.3\n", "bad_line"),
         (RUNNING + b"1_000\n", "bad_line"),

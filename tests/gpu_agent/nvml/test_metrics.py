@@ -62,8 +62,9 @@ def test_labels_are_dcgm_exporters_in_its_order():
 
 
 @pytest.mark.parametrize("state", ["lost", "error", "unresponsive"])
-def test_a_gpu_that_does_not_work_is_down(state):
-    assert values(GpuReading(H200, state)) == {"headworks_gpu_up": 0}
+def test_a_gpu_that_does_not_work_is_down_now_whenever_it_answered_last(state):
+    (up,) = metrics(GpuReading(H200, state, at_ms=5))
+    assert (up.name, up.value, up.at_ms) == ("headworks_gpu_up", 0, 0)
 
 
 def test_clock_event_reasons_are_told_one_by_one_beside_the_mask():
