@@ -141,7 +141,9 @@ def web_process(folder: Path) -> Iterator[tuple[Rest, int]]:
         port = probe.getsockname()[1]
     embedded = {"HEADWORKS_DATABASE_URL": "", "HEADWORKS_REDIS_URL": ""}
     own = {"HEADWORKS_DATA_DIR": str(folder), "HEADWORKS_HOST": "127.0.0.1", "HEADWORKS_PORT": str(port)}
-    environment = {**os.environ, **embedded, **own}
+    # Its nodes follow their streams and report nothing: silent, and not lost.
+    patient = {"HEADWORKS_TARGET_SILENT_SECONDS": "3600"}
+    environment = {**os.environ, **embedded, **own, **patient}
 
     def run(*words: str) -> str:
         command = [sys.executable, "-m", "controlplane.cli", *words]

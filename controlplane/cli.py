@@ -21,6 +21,8 @@ from wire.settings import BadSetting, check_all, whole_number
 if TYPE_CHECKING:
     from controlplane.core.changes import UnitOfWork
 
+_ROLE_HELP = "what it may do; docs/install.md tells of each (default: %(default)s)"
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit status is 0 when it did what it says, 1 when not, 2 for a usage error."""
@@ -60,13 +62,13 @@ def _parser() -> argparse.ArgumentParser:
         "create-user", _create_user, "Make a user; its password is read from standard input, or made and printed."
     )
     user.add_argument("username")
-    user.add_argument("--role", choices=["viewer", "operator", "admin"], default="viewer")
+    user.add_argument("--role", choices=["viewer", "operator", "admin"], default="viewer", help=_ROLE_HELP)
     user.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
     token = add("create-token", _create_token, "Make an API token for a user and print it, this once.")
     token.add_argument("username")
     token.add_argument("name")
-    token.add_argument("--role", choices=["viewer", "operator", "admin"], default="viewer")
-    token.add_argument("--days", type=int, default=90)
+    token.add_argument("--role", choices=["viewer", "operator", "admin"], default="viewer", help=_ROLE_HELP)
+    token.add_argument("--days", type=int, default=90, help="it expires after so many (default: %(default)s)")
     join = add(
         "join-token", _join_token, "Make a join token, with which one gateway or node agent enrols, and print it."
     )
@@ -77,7 +79,12 @@ def _parser() -> argparse.ArgumentParser:
         "--check", action="store_true", help="walk through the loops, print each step with its time, stop"
     )
     demo.add_argument("--loop", choices=["all", "quota", "fault"], default="all", help="with --check: which loop")
-    demo.add_argument("--port", type=_first_port, default=8600, help="port of the web process; the others follow it")
+    demo.add_argument(
+        "--port",
+        type=_first_port,
+        default=8600,
+        help="port of the web process, which the others follow (default: %(default)s); a check takes free ones",
+    )
     demo.add_argument(
         "--profile",
         choices=["embedded", "environment"],
@@ -326,6 +333,12 @@ def _join_token(arguments: argparse.Namespace) -> None:
         from controlplane.core import enrolment
 
         _, secret = enrolment.create_join_token(unit, arguments.kind, arguments.name)
+        replaces = enrolment.is_enrolled(arguments.kind, arguments.name)
+    if replaces:
+        print(
+            f"headworks: there is a {arguments.kind} {arguments.name!r}: who joins with this token takes its place",
+            file=sys.stderr,
+        )
     print(secret)
 
 

@@ -82,6 +82,11 @@ def _gauge(aggregation: str, name: str, by: str) -> str:
     return f"{aggregation} by ({by}) (last_over_time({name}[{_WINDOW}]))"
 
 
+def _mean_gauge(aggregation: str, name: str, by: str) -> str:
+    """Of what jumps between two samples, so that one sample a point would draw where it was read, not how it was."""
+    return f"{aggregation} by ({by}) (avg_over_time({name}[{_WINDOW}]))"
+
+
 _TTFT, _GATEWAY_QUEUE = "headworks_gateway_ttft_seconds", "headworks_gateway_queue_seconds"
 _ENGINE_QUEUE, _ENGINE_E2E = "headworks_engine_queue_seconds", "headworks_engine_e2e_seconds"
 
@@ -189,7 +194,7 @@ _HARDWARE = Layer(
             _("Utilisation per node, mean of its GPUs."),
             units.PERCENT,
             ("node",),
-            (Query(_gauge("avg", "DCGM_FI_DEV_GPU_UTIL", "node")),),
+            (Query(_mean_gauge("avg", "DCGM_FI_DEV_GPU_UTIL", "node")),),
             highest=100,
         ),
         Chart(
@@ -209,7 +214,7 @@ _HARDWARE = Layer(
             _("Per node, sum of its GPUs."),
             units.WATTS,
             ("node",),
-            (Query(_gauge("sum", "DCGM_FI_DEV_POWER_USAGE", "node")),),
+            (Query(_mean_gauge("sum", "DCGM_FI_DEV_POWER_USAGE", "node")),),
         ),
     ),
 )

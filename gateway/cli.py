@@ -92,7 +92,11 @@ def _calm_collector() -> None:
 
 
 def _options(argv: Sequence[str] | None) -> Options:
-    parser = argparse.ArgumentParser(prog="headworks-gateway", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="headworks-gateway",
+        description="Serve the OpenAI API in front of the fleet's engines: enrol once, follow the configuration, and "
+        "on SIGTERM let what runs end.",
+    )
     for row in _OPTIONS:
         option = "--" + row.name.removeprefix("HEADWORKS_GATEWAY_").lower().replace("_", "-")
         parser.add_argument(option, dest=row.name, help=f"{row.reason} ({row.name})".replace("%", "%%"))

@@ -46,10 +46,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headworks-agent", description="Report this node's GPUs and engines to a Headworks control plane."
     )
-    parser.add_argument("--control-url", help="where the control plane answers")
-    parser.add_argument("--name", help="name of this node (default: the host's name)")
-    parser.add_argument("--state-dir", help="folder for credentials and configuration")
-    parser.add_argument("--join-token-file", help="file with the single-use join token")
+    parser.add_argument("--control-url", help=f"where the control plane answers ({settings.CONTROL_URL.name})")
+    parser.add_argument("--name", help=f"name of this node (default: the host's name) ({settings.NAME.name})")
+    parser.add_argument("--state-dir", help=f"folder for credentials and configuration ({settings.STATE_DIR.name})")
+    parser.add_argument(
+        "--join-token-file", help=f"file with the single-use join token ({settings.JOIN_TOKEN_FILE.name})"
+    )
     parser.add_argument(
         "--join-token",
         help="the join token itself; others on this machine can see it in the process list, so prefer a file or "

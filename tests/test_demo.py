@@ -31,7 +31,7 @@ def test_a_demo_names_its_addresses_the_fault_it_offers_reaches_on_call_and_ctrl
         [*DEMO, str(first)], log=log, environment=environment, cwd=tmp_path, stop_signal=signal.SIGINT
     ) as demo:
         demo.wait_until(lambda: "Ctrl-C stops everything" in demo.log_tail(), "the hints", 120)
-        shown = demo.log_tail()
+        shown = log.read_text()
         assert f"http://127.0.0.1:{first} " in shown
         assert f"http://127.0.0.1:{first}/dashboards/" in shown
         deliveries = tmp_path / f".headworks/demo-{first}/webhooks.jsonl"

@@ -119,8 +119,11 @@ class Encoder:
 
 
 def halves(body: bytes) -> tuple[bytes, bytes] | None:
-    """The body of a write as two, for a receiver that finds it too large; None for a single series."""
-    rows = Envelope.FromString(bytes(snappy.decompress_raw(body))).timeseries
+    """The body of a write as two, for a receiver that finds it too large; None for what is no two series."""
+    try:
+        rows = Envelope.FromString(bytes(snappy.decompress_raw(body))).timeseries
+    except (CompressionError, DecompressionError, DecodeError):
+        return None
     if len(rows) < 2:
         return None
     middle = len(rows) // 2

@@ -42,16 +42,24 @@ class DeliveryLoop:
             self._stopping = True
 
     def _drain(self, receiver_id: int) -> None:
+        """Send what is due. A failed attempt sends the receiver to the end of the queue: several that hang, with many
+        messages each, would else keep all others waiting."""
+        failed = False
         try:
-            while not self._stopping and (row := attempts.claim(receiver_id, timezone.now())):
-                attempts.settle(row, _attempted(row), timezone.now())
+            while not failed and not self._stopping and (row := attempts.claim(receiver_id, timezone.now())):
+                outcome = _attempted(row)
+                attempts.settle(row, outcome, timezone.now())
+                failed = outcome.reason is not Reason.TAKEN
         except Exception:
             # What was claimed is due again when its lease ends.
             log.exception("deliveries to receiver %d stopped; the next sweep goes on", receiver_id)
         finally:
-            with self._lock:
-                self.busy.discard(receiver_id)
             give_back_connection()
+            with self._lock:
+                if failed and not self._stopping:
+                    self._pool.submit(self._drain, receiver_id)
+                else:
+                    self.busy.discard(receiver_id)
 
 
 def _attempted(row: Delivery) -> Outcome:

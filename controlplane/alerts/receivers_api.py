@@ -59,7 +59,8 @@ def read_receiver(request: HttpRequest, name: str) -> Document:
 
 @router.patch("/receivers/{name}", auth=admin, response=WriteAnswer, summary="Change receiver")
 def change_receiver(request: HttpRequest, name: str, options: Options, body: ReceiverChanges) -> WriteAnswer:
-    """While it is not enabled nothing is sent and nothing new is written; what waits is sent when it is again."""
+    """While it is not enabled nothing is sent and no new incident noted for it; what waits is sent when it is again,
+    with the end of what it was told of."""
     return perform(request, options, lambda unit: RECEIVERS.describe(RECEIVERS.update(unit, name, body)))
 
 

@@ -14,7 +14,7 @@ def wake_on_commit() -> None:
 
     Each time costs a message of the broker's, or the wait for one that is away. That fails nothing: see above.
     """
-    if not any(call is _wake for _, call, _ in connection.run_on_commit):
+    if not any(call[1] is _wake for call in connection.run_on_commit):
         transaction.on_commit(_wake, robust=True)
 
 

@@ -24,7 +24,7 @@ def beat(open_ids: Collection[int], now: datetime) -> None:
     """These targets have a stream here now."""
     for ids in _batches(open_ids):
         with transaction.atomic():
-            seen(ids, now)
+            _streaming(ids, now)
             TargetState.objects.bulk_create([TargetState(target_id=i) for i in ids], ignore_conflicts=True)
             TargetState.objects.filter(target_id__in=ids).update(stream_seen_at=now)
 
@@ -33,21 +33,33 @@ def ended(ids: Collection[int], now: datetime) -> None:
     """The streams of these targets have ended here. One that goes on at another process says so at its next beat."""
     for batch in _batches(ids):
         with transaction.atomic():
-            seen(batch, now)
+            _streaming(batch, now)
             TargetState.objects.filter(target_id__in=batch).update(stream_seen_at=None)
 
 
 def seen(ids: Collection[int], now: datetime) -> dict[int, datetime]:
-    """Note that these targets were heard of now; answers when each enrolled.
-
-    Holds their rows until the transaction ends: in one order, and before their states, as an enrolment does, so that
-    neither waits for the other in a circle.
-    """
-    targets = Target.objects.filter(id__in=ids)
-    held = targets.select_for_update(no_key=True).order_by("id").values_list("id", "enrolled_at")
-    enrolled_at = dict(held)
-    targets.update(last_seen_at=now)
+    """Note that these targets were heard of now; answers when each enrolled."""
+    enrolled_at = _hold(ids)
+    Target.objects.filter(id__in=ids).update(last_seen_at=now)
     return enrolled_at
+
+
+def _streaming(ids: Collection[int], now: datetime) -> None:
+    """Of a gateway an open stream is the sign of life; of a node its reports are.
+
+    The stream of an agent that hangs stays open for good, and that of a machine without power for minutes.
+    """
+    _hold(ids)
+    Target.objects.filter(id__in=ids, kind=TargetKind.GATEWAY).update(last_seen_at=now)
+
+
+def _hold(ids: Collection[int]) -> dict[int, datetime]:
+    """Hold the targets' rows until the transaction ends; answers when each enrolled.
+
+    In one order, and before their states, as an enrolment does, so that neither waits for the other in a circle.
+    """
+    held = Target.objects.filter(id__in=ids).select_for_update(no_key=True).order_by("id")
+    return dict(held.values_list("id", "enrolled_at"))
 
 
 def openers(targets: QuerySet[Target]) -> dict[int, Opener | None]:

@@ -91,8 +91,9 @@ def create(
         with transaction.atomic():
             row.save(force_insert=True)
     except IntegrityError as error:
-        taken = Problem("/name", "unique", "choose another name; names of revoked tokens stay taken")
-        raise Conflict(f"{username} has an API token {name!r} already", [taken]) from error
+        right = "choose another name; names of revoked tokens stay taken"
+        message = f"{username} has an API token {name!r} already; {right}"
+        raise Conflict(message, [Problem("/name", "unique", right)]) from error
     unit.record(NOUN, str(row.pk), None, describe(row))
     return row, secret
 

@@ -89,6 +89,11 @@ def create_join_token(unit: UnitOfWork, kind: str, name: str | None = "") -> tup
     return row, secret
 
 
+def is_enrolled(kind: str, name: str) -> bool:
+    """Whether a target has that name now, which a join token made for it would replace."""
+    return Target.objects.filter(kind=kind, name=name, revoked_at=None).exists()
+
+
 def enrol(unit: UnitOfWork, request: EnrolRequest, connected: Callable[[Target], bool]) -> tuple[Target, str]:
     """Make the target, or give one that there is to a new process; returns it and its token.
 

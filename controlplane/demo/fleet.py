@@ -70,6 +70,7 @@ class Fleet:
             "HEADWORKS_DATA_DIR": str(self.directory / "control-plane"),
             "HEADWORKS_HOST": "127.0.0.1",
             "HEADWORKS_PORT": str(self.ports.web),
+            "HEADWORKS_PUBLIC_URL": self.address,
             "HEADWORKS_WEBHOOK_ALLOWED_NETWORKS": WEBHOOK_NETWORKS,
         }
         if self.profile == "environment":

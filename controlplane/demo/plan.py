@@ -50,7 +50,7 @@ TRAFFIC: dict[str, dict[str, Any]] = {
 RECEIVER = "on-call"
 # The demo's receiver listens on this machine, where webhooks go to only if an admin allows it.
 WEBHOOK_NETWORKS = "127.0.0.0/8"
-# The first seed's sections 1 and 21, and a node that was heard of within the hour but not within the last minute.
+# The first seed's sections 1 and 21, and who was heard of within the hour but not within the last minute.
 RULES: dict[str, dict[str, Any]] = {
     "kv-exhausted": {
         "expr": "headworks_engine_kv_cache_usage_ratio > 0.95 and headworks_engine_requests_waiting > 0",
@@ -72,6 +72,13 @@ RULES: dict[str, dict[str, Any]] = {
         "for_ms": 0,
         "severity": "critical",
         "annotations": {"summary": "no samples of {{ $labels.node }} for a minute"},
+    },
+    "gateway-silent": {
+        "expr": "last_over_time(headworks_gateway_config_revision[1h])"
+        " unless last_over_time(headworks_gateway_config_revision[1m])",
+        "for_ms": 0,
+        "severity": "critical",
+        "annotations": {"summary": "no samples of {{ $labels.gateway }} for a minute"},
     },
 }
 

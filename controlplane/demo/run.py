@@ -47,7 +47,10 @@ def run_demo(first_port: int, profile: Profile) -> int:
         with fresh_directory(Path(f".headworks/demo-{first_port}").absolute()) as directory:
             return _run(directory, ports, profile)
     except (PortTaken, DemoRuns) as error:
-        print(f"headworks: {error}; stop what runs there, or give another --port", file=sys.stderr)
+        print(
+            f"headworks: {error}; stop what runs there, or give other ports: headworks demo --port 9600",
+            file=sys.stderr,
+        )
         return 1
 
 
@@ -78,11 +81,13 @@ def _hints(fleet: Fleet) -> str:
   Dashboard  {fleet.address}/dashboards/
   REST       {fleet.address}/api/v1/docs
   Gateway    {fleet.gateway_address}/v1   with the key {fleet.keys["support"]} (tenant support)
-  Webhooks   {fleet.deliveries}
+  On-call    {fleet.deliveries}   gets what the webhook is told
   Logs       {fleet.directory / "log"}
 
-Let a GPU of {NODES[1]} fall off the bus, and watch its node being cordoned and on-call being told:
+Let {NODES[1]} report that a GPU fell off the bus, and watch it being cordoned and on-call being told:
   {shlex.join(fault)}
+Then uncordon it on its page:
+  {fleet.address}/fleet/{NODES[1]}/
 
 Engines, traffic and the {len(NODES)} × {GPUS_PER_NODE} GPUs are simulated.
 {_gpus_are_read(fleet)} Ctrl-C stops everything."""

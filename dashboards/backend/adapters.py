@@ -81,7 +81,7 @@ class DjangoRequestAdapter(RequestAdapter):
         return current_request().path
 
     def get_json(self) -> Any:
-        """Raises ValueError for a body that is no JSON."""
+        """Raises ValueError for a body that is no JSON, RecursionError for one that is nested too deeply."""
         return json.loads(current_request().body)
 
 

@@ -70,7 +70,7 @@ class DjangoDashServer(BaseDashServer[DashRoutes]):
             try:
                 body = _called(dash_app, DjangoRequestAdapter().get_json())
                 context = dash_app._initialize_context(body)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
                 # Dash reads a body's parts as it needs them: one that is no call fails anywhere.
                 raise BadCall(f"the body is no call of a callback here: {type(error).__name__}") from error
             function = dash_app._prepare_callback(context, body)

@@ -56,6 +56,8 @@ class GpuThread:
 
     def run(self) -> NoReturn:
         identity: Identity | None = None
+        # NVML tells of no XID from before this, and the first ask may be an interval away.
+        self._watch()
         while True:
             number, slow = self.inbox.get()
             if identity is None or slow:
@@ -110,9 +112,10 @@ class Child:
             self._out.tell("failed", reason=str(error)[:_REASON_CHARACTERS], absent=error.absent)
             os._exit(0)
         self._gpus = [GpuThread(source, index, self._out) for index in range(source.count)]
+        # First of all: an agent passes over what a GPU tells that it does not know of yet.
+        self._out.tell("ready", source=source.kind, driver_version=source.driver_version, gpus=source.count)
         for gpu in self._gpus:
             _start(gpu.run)
-        self._out.tell("ready", source=source.kind, driver_version=source.driver_version, gpus=source.count)
         while True:
             try:
                 seen = source.next_xid(_XID_WAIT_SECONDS)

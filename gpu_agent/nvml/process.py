@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 
@@ -72,8 +73,10 @@ class NvmlChild:
         """End it, as far as that can be done: one that is stuck in the driver stays until its call returns."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        if self._process.returncode is None:
+            # Not by Process.kill, which collects the exit status of one that has ended before asyncio can.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
 
     async def ended(self, timeout_seconds: float) -> bool:
         """Whether the process is gone, after that time at the latest."""

@@ -68,6 +68,20 @@ def test_it_makes_users_tokens_and_join_tokens(data_dir: str) -> None:
     assert join.stdout.startswith("hwj-"), join.stderr
 
 
+def test_a_join_token_for_a_name_that_is_there_says_what_it_replaces(data_dir: str) -> None:
+    enrolled = (
+        "from django.utils import timezone; from controlplane.core.models import Target; Target.objects.create("
+        "kind='node', name='rack-1', version='1', protocol=1, token_hash='0' * 64, token_expires_at=timezone.now())"
+    )
+    made = run([sys.executable, "manage.py", "shell", "-c", enrolled], HEADWORKS_DATA_DIR=data_dir)
+    assert made.returncode == 0, made.stderr
+    replacing = headworks("join-token", "node", "--name", "rack-1", HEADWORKS_DATA_DIR=data_dir)
+    assert replacing.stderr == "headworks: there is a node 'rack-1': who joins with this token takes its place\n"
+    assert replacing.stdout.startswith("hwj-")
+    of_another_kind = headworks("join-token", "gateway", "--name", "rack-1", HEADWORKS_DATA_DIR=data_dir)
+    assert of_another_kind.stderr == ""
+
+
 def test_a_machine_without_static_files_serves_no_broken_pages(tmp_path: Path, data_dir: str) -> None:
     shutil.copytree(data_dir, tmp_path / "data", ignore=shutil.ignore_patterns("static"))
     refused = headworks("web", HEADWORKS_DATA_DIR=str(tmp_path / "data"), HEADWORKS_PORT=str(free_port()))
@@ -238,6 +252,14 @@ def test_an_unknown_benchmark_is_refused_with_the_known_ones_from_whatever_folde
     refused = headworks("bench", "nothing")
     assert refused.returncode == 2
     assert "config_push" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["agent", "config_push", "gateway", "telemetry"])
+def test_a_benchmark_that_is_asked_for_help_does_not_run(name: str) -> None:
+    helped = headworks("bench", name, "--help")
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert helped.stdout.startswith("usage:")
+    assert '"benchmark"' not in helped.stdout
 
 
 def test_the_embedded_worker_is_one_process_that_leaves_nothing_behind(data_dir: str, tmp_path: Path) -> None:

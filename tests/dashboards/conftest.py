@@ -17,7 +17,7 @@ from dashboards.shared import Shared
 from tests.controlplane.telemetry.filling import store
 
 # Pages here are opened as the others are.
-from tests.web.conftest import _plain_static_files, open_page  # noqa: F401
+from tests.web.conftest import _plain_static_files, log_ins, open_page  # noqa: F401
 from wire.remote_write import Series
 
 

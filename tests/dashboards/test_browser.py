@@ -22,9 +22,11 @@ MINUTES_MS = 600_000
 
 
 @pytest.fixture(autouse=True)
-def _patience() -> None:
+def _patience() -> Iterator[None]:
     """Scripts of a few MB take their time on a machine that does other things too."""
     expect.set_options(timeout=DEADLINE_SECONDS * 1000)
+    yield
+    expect.set_options()
 
 
 @pytest.fixture(scope="module")

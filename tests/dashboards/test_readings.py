@@ -56,6 +56,17 @@ def test_the_numbers_are_those_of_the_fleet(fill: Callable[[Iterable[Series]], N
     assert all((high or 0) > (low or 0) for high, low in zip(p95.values, p50.values, strict=True))
 
 
+@pytest.mark.parametrize(("chart", "name"), [("compute", "GPU_UTIL"), ("power", "POWER_USAGE")])
+def test_a_gpu_that_is_busy_half_of_the_time_is_drawn_half_busy(
+    fill: Callable[[Iterable[Series]], None], chart: str, name: str
+) -> None:
+    times_ms = range(NOON_MS - 4_000_000, NOON_MS + 1, 15_000)
+    jumping = [(at_ms, 100.0 * (number % 2)) for number, at_ms in enumerate(times_ms)]
+    fill([Series({"__name__": f"DCGM_FI_DEV_{name}", "node": "n-1", "gpu": "0"}, jumping)])
+    [line] = Asked(SPAN).lines(readings.read(SPAN, SPAN.first_ms(NOON_MS), NOON_MS), CHART[chart])
+    assert set(line.values) == {50.0}
+
+
 def test_an_engine_that_moved_to_another_node_stays_one_line(fill: Callable[[Iterable[Series]], None]) -> None:
     moved_ms = NOON_MS - 1_800_000
     spans_ms = {"n-1": range(NOON_MS - 4_000_000, moved_ms, 15_000), "n-2": range(moved_ms, NOON_MS + 1, 15_000)}

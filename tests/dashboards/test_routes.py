@@ -85,8 +85,9 @@ def test_dash_takes_the_token_from_the_cookie_that_the_page_sets(viewer: Client)
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"[]", b"null", b"7", b"{}", b'{"output": "whole.data"}', b'{"output": "else.data", "inputs": []}',
-     b'{"output": ["whole.data"], "inputs": 5}', json.dumps(call() | {"inputs": ["a"]}).encode(),
+    [b"", b"{", b"[]", b"null", b"7", b"{}", b"[" * 100_000, b'{"output": "whole.data"}',
+     b'{"output": "else.data", "inputs": []}', b'{"output": ["whole.data"], "inputs": 5}',
+        json.dumps(call() | {"inputs": ["a"]}).encode(),
         json.dumps(call() | {"outputs": {"id": "again", "property": "data"}}).encode(),
         json.dumps(call() | {"inputs": call()["inputs"][:1]}).encode(),],
 )  # fmt: skip

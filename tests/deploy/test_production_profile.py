@@ -69,12 +69,14 @@ def data_of(url: str) -> Any:
         return json.load(answer)["data"]
 
 
-# Where the check puts its own control plane, what it lets webhooks reach, and what each container has for itself.
+# Where the check puts its own control plane and says that it is, what it lets webhooks reach, and what each container
+# has for itself.
 OF_THE_CHECK = {
     "HEADWORKS_DATA_DIR",
     "HEADWORKS_HOST",
     "HEADWORKS_PORT",
     "HEADWORKS_PULSE_FILE",
+    "HEADWORKS_PUBLIC_URL",
     "HEADWORKS_WEBHOOK_ALLOWED_NETWORKS",
 }
 

@@ -38,6 +38,8 @@ class Site:
             "HEADWORKS_PORT": url.rpartition(":")[2],
             "HEADWORKS_DATABASE_URL": "",
             "HEADWORKS_REDIS_URL": "",
+            # Nodes here (`JoinedTarget`) follow their streams and report nothing: silent, and not lost.
+            "HEADWORKS_TARGET_SILENT_SECONDS": "3600",
         }
 
     process: Process

@@ -200,7 +200,7 @@ def test_an_answer_that_nobody_waited_for_does_not_pass_for_now(monkeypatch: pyt
     wait_for(lambda: latest._asked and latest._asked[0].done(), 20, "the late answer")
     later = time.time() + 8 * 3600
     monkeypatch.setattr(readings, "WAIT_SECONDS", 20.0)
-    monkeypatch.setattr(readings.time, "time", lambda: later)
+    monkeypatch.setattr(time, "time", lambda: later)
     assert latest.get().engine("e") == {"running": 2.0}
     assert asked[1] == int(later * 1000)
 

@@ -54,6 +54,13 @@ def test_a_node_is_cordoned_with_a_reason_from_the_start_page(
     page.get_by_role("button", name="Uncordon the node").click()
     expect(page.locator("#health")).not_to_contain_text("PSU")
 
+    # Whoever else cordons it: the lever of an open page is the one that it has now.
+    lever = page.locator("#levers a")
+    expect(lever).to_have_text("Cordon")
+    site.rest.post("/nodes/rack-3/cordon")
+    expect(lever).to_have_text("Uncordon", timeout=15_000)
+    site.rest.post("/nodes/rack-3/uncordon")
+
 
 def test_a_fault_reaches_an_open_page_and_its_incident_tells_the_story(
     site: Site, agents: dict[str, Agent], gateway: None, open_page: OpenPage

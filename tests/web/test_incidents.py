@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.db import transaction
@@ -225,10 +226,10 @@ def test_the_policy_is_typed_in_percent_and_seconds_and_reviewed(admin: Client) 
 
 def test_a_form_of_the_policy_that_is_sent_as_it_came_changes_nothing(admin: Client) -> None:
     for window_ms in (1_500, 3_600_001, policy.WINDOW_MAX_MS - 1):
-        write(lambda unit, window_ms=window_ms: policy.update(unit, {"window_ms": window_ms}))
+        write(partial(policy.update, fields={"window_ms": window_ms}))
         typed = admin.get("/cordon-policy/edit/").context["form"]["window_ms"].value()
         assert PolicyForm.base_fields["window_ms"].clean(typed) == window_ms
-    write(lambda unit: policy.update(unit, {"window_ms": 1_500}))
+    write(partial(policy.update, fields={"window_ms": 1_500}))
     assert "<dd>1.5 s</dd>" in admin.get("/incidents/").content.decode()
 
 

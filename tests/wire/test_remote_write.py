@@ -65,6 +65,11 @@ def test_an_encoder_forgets_series_that_vanish():
     assert len(encoder._labels) == 1
 
 
+@pytest.mark.parametrize("damaged", [b"", b"\xff" * 9, bytes(snappy.compress_raw(b"\x0a\xff"))])
+def test_a_body_that_cannot_be_read_has_no_halves(damaged):
+    assert halves(damaged) is None
+
+
 @given(series=SERIES)
 def test_halves_hold_together_what_the_body_holds(series):
     parts = halves(encode(series))

@@ -26,12 +26,13 @@ def enqueue(incident: rows.Incident, status: str) -> int:
     """Write the messages that this asks for, in the caller's transaction; how many. Its commit wakes the worker.
 
     "firing" goes to every enabled receiver that is not above the incident's severity; called again, after the severity
-    rose, to those that are reached now. "resolved" goes to those that a "firing" was written for, whatever became of it.
+    rose, to those that are reached now. "resolved" goes to those that a "firing" was written for, also where it failed;
+    to one that is off it waits, as the "firing" may.
     """
     receivers = _held_receivers()
     told = set(incident.deliveries.filter(status=_FIRING).values_list("receiver_id", flat=True))
     if status == _FIRING:
-        wanted = [one for one in receivers if one.pk not in told and _covers(one.min_severity, incident.severity)]
+        wanted = [one for one in receivers if one.pk not in told and _reaches(incident, one)]
     else:
         wanted = [one for one in receivers if one.pk in told and one.send_resolved]
     now = timezone.now()
@@ -45,20 +46,20 @@ def enqueue(incident: rows.Incident, status: str) -> int:
 
 
 def _held_receivers() -> list[rows.Receiver]:
-    """Those that are enabled; none is deleted before the rows that are written for it are there.
+    """All of them; none is deleted before the rows that are written for it are there.
 
     The lock is one that many share: of two transactions that each hold incidents, none waits for the other here.
     """
-    enabled = rows.Receiver.objects.filter(enabled=True).order_by("pk")
+    receivers = rows.Receiver.objects.order_by("pk")
     if connection.vendor != "postgresql":
-        return list(enabled)
-    query, parameters = enabled.query.sql_with_params()
+        return list(receivers)
+    query, parameters = receivers.query.sql_with_params()
     return list(rows.Receiver.objects.raw(f"{query} FOR KEY SHARE", parameters))
 
 
-def _covers(min_severity: str, severity: str) -> bool:
-    order = list(rows.Severity)
-    return order.index(rows.Severity(severity)) >= order.index(rows.Severity(min_severity))
+def _reaches(incident: rows.Incident, receiver: rows.Receiver) -> bool:
+    order = [severity.value for severity in rows.Severity]
+    return receiver.enabled and order.index(incident.severity) >= order.index(receiver.min_severity)
 
 
 def resend(unit: UnitOfWork, delivery_id: uuid.UUID) -> rows.Delivery:

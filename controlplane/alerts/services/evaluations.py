@@ -37,7 +37,9 @@ class Found:
 
 def claim(now: datetime) -> rows.Rule | None:
     """Take a rule that is due; None: none is."""
-    due = rows.Rule.objects.filter(Q(due_at=None) | Q(due_at__lte=now), enabled=True).order_by("due_at", "pk")
+    # None is due later than an interval from now, unless the clock was set back since.
+    time_has_come = Q(due_at=None) | Q(due_at__lte=now) | Q(due_at__gt=now + 2 * _interval())
+    due = rows.Rule.objects.filter(time_has_come, enabled=True).order_by("due_at", "pk")
     while (rule := due.first()) is not None:
         # None is changed where another worker was faster: there may be a next one.
         if rows.Rule.objects.filter(pk=rule.pk, due_at=rule.due_at).update(due_at=_next_due(rule.due_at, now)):
@@ -48,7 +50,7 @@ def claim(now: datetime) -> rows.Rule | None:
 def _next_due(due_at: datetime | None, now: datetime) -> datetime:
     """An interval after the last one, so that a late look makes the next one no later; anew where it was far behind."""
     interval = _interval()
-    return now + interval if due_at is None or due_at + interval <= now else due_at + interval
+    return due_at + interval if due_at is not None and due_at <= now < due_at + interval else now + interval
 
 
 def _interval() -> timedelta:
@@ -67,7 +69,7 @@ def store(rule: rows.Rule, at: datetime, found: Mapping[str, Found]) -> None:
     """
     with transaction.atomic():
         held = _held(rule)
-        if held is None or (held.evaluated_at is not None and held.evaluated_at >= at):
+        if held is None or _is_superseded(held, at):
             return
         known = {series.fingerprint: series for series in held.series.select_related("incident")}
         active = _stepped(held, known, at, found)
@@ -87,6 +89,11 @@ def _held(rule: rows.Rule) -> rows.Rule | None:
     """The rule's row, held until the transaction ends; None where it is not any more what was evaluated."""
     held = rows.Rule.objects.select_for_update().filter(pk=rule.pk).first()
     return held if held is not None and RULES.describe(held) == RULES.describe(rule) else None
+
+
+def _is_superseded(rule: rows.Rule, at: datetime) -> bool:
+    """Whether it was evaluated later. Much later was a clock that is set back since, which must not make it blind."""
+    return rule.evaluated_at is not None and at <= rule.evaluated_at <= at + MISSED_INTERVALS * _interval()
 
 
 def _batches(names: list[str]) -> Iterator[list[str]]:

@@ -25,6 +25,11 @@ def waiting() -> list[tuple[str, str]]:
     return list(found.values_list("receiver__name", "status"))
 
 
+def turn(*, enabled: bool) -> None:
+    with unit_of_work(SYSTEM, "a test") as unit:
+        RECEIVERS.update(unit, "oncall", {"enabled": enabled})
+
+
 def send(outcome: Outcome, *, later: timedelta = timedelta(0)) -> Delivery:
     """Claim what is due and end its attempt so."""
     now = timezone.now() + later
@@ -129,12 +134,24 @@ def test_a_claim_holds_until_its_lease_ends_and_then_another_may_try(monkeypatch
 def test_a_receiver_that_is_turned_off_is_not_sent_to_and_what_waits_is_kept():
     receiver()
     opened()
-    with unit_of_work(SYSTEM, "a test") as unit:
-        RECEIVERS.update(unit, "oncall", {"enabled": False})
+    turn(enabled=False)
     assert not attempts.receivers_due(timezone.now())
-    with unit_of_work(SYSTEM, "a test") as unit:
-        RECEIVERS.update(unit, "oncall", {"enabled": True})
+    turn(enabled=True)
     assert send(TAKEN).state == "delivered"
+
+
+@pytest.mark.django_db
+def test_a_receiver_that_was_off_when_what_it_knows_of_ended_is_told_once_it_is_on():
+    receiver()
+    known = opened()
+    turn(enabled=False)
+    resolved(known)
+    unknown = opened(node="n2")
+    resolved(unknown)
+    assert not attempts.receivers_due(timezone.now())
+    turn(enabled=True)
+    assert [send(TAKEN).status for _ in range(2)] == ["firing", "resolved"]
+    assert not Delivery.objects.filter(incident=unknown).exists()
 
 
 @pytest.mark.django_db

@@ -79,6 +79,23 @@ def test_a_receiver_that_hangs_delays_no_other(loop):
     assert hanging.most_in_flight == 1
 
 
+def test_receivers_that_hang_give_way_to_others_after_each_attempt(monkeypatch):
+    monkeypatch.setenv("HEADWORKS_WEBHOOK_TIMEOUT_SECONDS", "1")
+    # As many as are sent to at once.
+    loop = DeliveryLoop(receivers_at_once=1)
+    with on_call(HANG, HANG, HANG) as hanging, on_call() as quick:
+        receiver("hanging", url=hanging.url)
+        receiver("quick", url=quick.url)
+        for number in range(3):
+            opened(node=f"n{number}")
+        loop.wake()
+        wait_for(lambda: quick.got, PATIENCE_SECONDS, "the first message at the quick receiver")
+        assert len(hanging.got) < 3
+        loop.stop()
+        hanging.release.set()
+        wait_for(lambda: not loop.busy, PATIENCE_SECONDS, "the end of the attempts under way")
+
+
 def test_a_receiver_gets_one_message_at_a_time(loop):
     with on_call() as oncall:
         receiver(url=oncall.url)

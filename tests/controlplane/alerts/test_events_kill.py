@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def test_kills_while_faults_are_posted_lose_none_and_double_nothing(site: Live) 
     with ThreadPoolExecutor(POSTERS) as posters:
         posts = [posters.submit(post_until_taken, *one, taken) for one in zip(agents, bodies, strict=True)]
         for enough in range(1, NODES, NODES // KILLS):
-            wait_for(lambda enough=enough: len(taken) >= enough, PATIENCE_SECONDS, "bodies to be taken", 0.001)
+            wait_for(partial(has_grown, taken, enough), PATIENCE_SECONDS, "bodies to be taken", 0.001)
             site.kill()
             site.start()
     # The number of times that each was posted before it was taken.
@@ -81,16 +82,20 @@ def test_kills_while_faults_are_posted_lose_none_and_double_nothing(site: Live) 
         assert revisions_that_cordon(site, f"n{number}") == [named]
 
 
+def has_grown(taken: list[int], enough: int) -> bool:
+    return len(taken) >= enough
+
+
 def post_until_taken(agent: LiveTarget, body: list[dict[str, Any]], taken: list[int]) -> int:
     """As an agent's spool: a body goes away only once it was answered. How often it was posted."""
     posted = itertools.count(1)
 
-    def post() -> int | None:
+    def post() -> int:
         number = next(posted)
         try:
             assert agent.rest.post("/events", body)["taken"] == [sent["id"] for sent in body]
         except (OSError, HTTPException, RestError):
-            return None
+            return 0
         return number
 
     number = wait_for(post, PATIENCE_SECONDS, "the control plane to take the body")

@@ -9,6 +9,7 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.configs import presence
 from controlplane.configs.convergence import Facts, State, judge, standing_with
 from controlplane.configs.heads import Heads
 from controlplane.configs.models import TargetState
@@ -62,6 +63,26 @@ def test_a_silent_target_is_lost_and_a_revoked_one_is_not_counted(
     assert admin.get("/config/convergence").json()["targets"][0]["state"] == "lost"
     admin.post(f"/targets/{target.row.pk}/revoke")
     assert admin.get("/config/convergence").json()["targets"] == []
+
+
+def test_an_open_stream_is_a_sign_of_life_of_a_gateway_but_reports_are_a_nodes(
+    target_of: Any, newest: Callable[[], Heads], fleet: Rest
+) -> None:
+    """The stream of an agent that hangs stays open."""
+    gateway, node = target_of(), target_of("node", "n-1")
+    newest()
+
+    def lost() -> dict[str, bool]:
+        return {shown["name"]: shown["state"] == "lost" for shown in fleet.get("/config/convergence").json()["targets"]}
+
+    Target.objects.update(last_seen_at=NOW)
+    presence.beat([gateway.row.pk, node.row.pk], timezone.now())
+    assert lost() == {"gw-1": False, "n-1": True}
+    node.post("/nodes/report", {"version": "1"})
+    assert lost() == {"gw-1": False, "n-1": False}
+    Target.objects.update(last_seen_at=NOW)
+    presence.ended([gateway.row.pk, node.row.pk], timezone.now())
+    assert lost() == {"gw-1": False, "n-1": True}
 
 
 def test_convergence_costs_the_same_number_of_queries_for_any_fleet(

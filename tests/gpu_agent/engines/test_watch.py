@@ -20,7 +20,7 @@ def seen():
 
 @pytest.fixture
 async def watch(seen):
-    pages = EnginePages(timeout_seconds=0.5, limit_bytes=2**20)
+    pages = EnginePages(timeout_seconds=2, limit_bytes=2**20)
     watch = EngineWatch(pages, lambda engine, look: seen.setdefault(look.report.name, []).append(look.report))
     yield watch
     await watch.stop()

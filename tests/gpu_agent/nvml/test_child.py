@@ -38,6 +38,21 @@ def test_it_ends_with_its_agent_though_a_gpu_hangs(child, state):
     assert child.wait(10) == 0
 
 
+def test_it_tells_of_xids_before_it_was_asked_anything(child, state):
+    os.set_blocking(child.stdout.fileno(), False)
+    told = bytearray()
+
+    def tells(words: bytes) -> bool:
+        told.extend(child.stdout.read() or b"")
+        return words in told
+
+    wait_for(lambda: tells(b'"type":"watching","gpu":1'), 10, "GPU 1 being watched")
+    with state.change() as machine:
+        fault.throw_xid(machine, 1, 79)
+    wait_for(lambda: tells(b'"type":"xid","gpu":1,"xid":79'), 10, "the XID")
+    assert told.startswith(b'{"type":"ready"')
+
+
 def test_it_ends_with_its_agent_though_nvml_hangs_while_it_opens(state):
     with state.change() as machine:
         machine.init_hangs = True
