@@ -45,6 +45,11 @@ def roll_back(unit: UnitOfWork, number: int) -> Document:
     return {"revision": number, "entries": restored}
 
 
+def restores(patch: Document) -> bool:
+    """Whether going back takes back any of what a revision's patch changed."""
+    return any(section.restore is not None for name, section in sections.items() if name in patch)
+
+
 def _restore(section: Section, unit: UnitOfWork, key: str, content: Document | None) -> None:
     if section.restore is not None:
         section.restore(unit, key, content)

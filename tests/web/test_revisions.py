@@ -34,6 +34,16 @@ def test_the_list_says_who_what_and_why(lowered: str, viewer: Client) -> None:
     assert "newest" in newest
 
 
+def test_only_what_a_rollback_takes_back_is_offered_to_be_taken_back(lowered: str, operator: Client) -> None:
+    assert 'href="/revisions/1/rollback/"' in operator.get("/revisions/2/").content.decode()
+    write(lambda unit: fleet.NODES.create(unit, "n1", {}))
+    write(lambda unit: fleet.NODES.cordon(unit, "n1"))
+    publisher.publish()
+    page = operator.get("/revisions/3/").content.decode()
+    assert 'href="/revisions/2/rollback/"' not in page
+    assert "A rollback takes none of this back" in page
+
+
 def test_a_revision_shows_each_value_before_and_after(lowered: str, viewer: Client) -> None:
     page = viewer.get("/revisions/2/").content.decode()
     assert "<h3>tenant acme</h3>" in page

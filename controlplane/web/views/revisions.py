@@ -96,6 +96,7 @@ def revision(request: HttpRequest, caller: Caller, number: int) -> HttpResponse:
     context = {
         "section": "revisions",
         "number": number,
+        "is_state": bool(patch) and not rollback.restores(patch),
         "before": number - 1,
         "newest": _newest(),
         "revision": row,
