@@ -39,7 +39,8 @@ class Child:
         ready_url: str | None = None,
     ) -> None:
         self.name, self.argv, self.ready_url = name, list(argv), ready_url
-        self.environment = {**os.environ, **(environment or {})}
+        # What it prints stands in its log at once, and not only when it ends.
+        self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self.log = log_dir / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
 
