@@ -14,6 +14,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 RUNS = {"embedded": (), "production": ("-m", "controlplane")}
+# Most tests wait for processes. Each of these has servers of its own, so more of them take memory and save little.
+PROCESSES = 2
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ def read_totals(report: Path, exit_code: int) -> Totals:
 
 def run(profile: str, report: Path) -> Totals:
     print(f"== profile {profile}", flush=True)
-    command = [sys.executable, "-m", "pytest", *RUNS[profile], f"--junit-xml={report}"]
+    spread = (f"--numprocesses={PROCESSES}", "--dist=loadfile")
+    command = [sys.executable, "-m", "pytest", *RUNS[profile], *spread, f"--junit-xml={report}"]
     exit_code = subprocess.run(command, env={**os.environ, "HEADWORKS_TEST_PROFILE": profile}, check=False).returncode
     return read_totals(report, exit_code)
 

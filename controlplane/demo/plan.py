@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 MODEL = "sim/llama-8b"
-# Context that one simulated engine can hold, after the first seed's example of a 70B model on two H100.
-ENGINE_KV_TOKENS = 200_000
-MAX_CONTEXT_TOKENS = 32_768
+# Context that one simulated engine can hold, and its speed beside the modelled GPU's: so little that the traffic below,
+# which one machine can carry, is seen in its KV cache.
+ENGINE_KV_TOKENS = 24_000
+ENGINE_SPEED = 0.4
+MAX_CONTEXT_TOKENS = 20_480
 GATEWAY = "gateway-1"
 NODES = ("sim-node-1", "sim-node-2", "sim-node-3")
 GPUS_PER_NODE = 8
@@ -36,7 +38,10 @@ TENANTS: dict[str, dict[str, Any]] = {
 }
 # What each tenant sends in the demo, for `simulator.traffic`.
 TRAFFIC: dict[str, dict[str, Any]] = {
-    "support": {"rate_per_second": 2.0},
+    "support": {
+        "rate_per_second": 1.5,
+        "output_tokens": {"kind": "lognormal", "median_tokens": 350, "sigma": 0.7, "max_tokens": 2_000},
+    },
     "research": {
         "rate_per_second": 0.3,
         "prompt_tokens": {"kind": "pareto", "min_tokens": 600, "alpha": 1.2, "max_tokens": 16_000},

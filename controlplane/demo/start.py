@@ -61,7 +61,7 @@ def _start_engines(fleet: Fleet, tokenizer: Path) -> None:
         argv = python_module(
             "simulator.engine", "--host", "127.0.0.1", "--port", str(port),
             "--model", plan.MODEL, "--tokenizer", str(tokenizer),
-            "--kv-capacity-tokens", str(plan.ENGINE_KV_TOKENS),
+            "--kv-capacity-tokens", str(plan.ENGINE_KV_TOKENS), "--speed", str(plan.ENGINE_SPEED),
             "--max-model-len", str(plan.MAX_CONTEXT_TOKENS), "--seed", str(number),
         )  # fmt: skip
         fleet.start(f"engine-{name}", argv, ready_url=f"{fleet.engine_address(name)}/health", wait=False)

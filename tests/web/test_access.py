@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -145,7 +144,7 @@ def test_a_panel_asked_for_after_the_session_ended_reloads_the_whole_page(outsid
         "/incidents/99/resolve/",
         "/receivers/nobody/edit/",
         "/receivers/nobody/test/",
-        f"/deliveries/{uuid.uuid4()}/resend/",
+        "/deliveries/6f1f3c9e-5b0a-4c83-9d3e-0b8f5a2c7d14/resend/",
         "/no-page/",
     ],
 )
