@@ -252,8 +252,8 @@ TARGET_TOKEN_DAYS = Setting(
 TARGET_SILENT_SECONDS = Setting(
     "HEADWORKS_TARGET_SILENT_SECONDS",
     45,
-    "A target unheard of for this long is shown as lost: a node after three missed reports, a gateway after four "
-    "missed pings of its stream.",
+    "A target unheard of for this long is shown as lost: a node after three missed reports, a gateway after "
+    "nine missed pushes (one that never pushes: four missed pings of its stream).",
     whole_number(5, 3600),
 )
 PULSE_FILE: Setting[Path | None] = Setting(

@@ -15,6 +15,7 @@ from gateway.engines import Placement
 from gateway.exchange import Exchange
 from gateway.quotas import Header
 from gateway.refusals import Refused
+from gateway.silence import SilenceWatch
 from gateway.usage import GIVEN_UP, NotAnAnswer, StreamReader, failure_in, given_up, usage_of_answer
 from policy.breaker import Outcome
 from policy.kv import reservation_tokens
@@ -170,21 +171,19 @@ async def _pass_whole(x: Exchange, response: aiohttp.ClientResponse, placement: 
 
 async def _pass_stream(x: Exchange, response: aiohttp.ClientResponse, placement: Placement) -> None:
     reader = StreamReader(hide_usage=not x.ask.wants_usage)
-    try:
-        async for chunk in response.content.iter_any():
-            events = reader.feed(chunk)
-            if events:
-                if not x.begun:
-                    x.reader = reader
-                    x.first_byte_at = time.monotonic()
-                    await x.begin_stream((*_STREAM_HEADERS, *x.own_headers()))
-                x.last_byte_at = time.monotonic()
-                await x.stream(events)
-            if reader.failure is not None:
-                # Its own words may hold its address: the stream ends with an event of ours.
-                raise _failure(*reader.failure, placement)
-    except (aiohttp.ClientError, OSError) as error:
-        raise EngineFailed("engine_error", f"its stream broke off: {_said(error, placement)}") from None
+    with SilenceWatch(x.gateway.limits.stream_silence_seconds, response.close) as silence:
+        try:
+            async for chunk in response.content.iter_any():
+                silence.heard()
+                await _pass_chunk(x, reader, chunk)
+                if reader.failure is not None:
+                    # Its own words may hold its address: the stream ends with an event of ours.
+                    raise _failure(*reader.failure, placement)
+                silence.wait()
+        except (aiohttp.ClientError, OSError) as error:
+            if silence.gave_up:
+                raise EngineFailed("engine_error", f"its stream was silent for {silence.limit_seconds:g} s") from None
+            raise EngineFailed("engine_error", f"its stream broke off: {_said(error, placement)}") from None
     last = reader.finish()
     if reader.failure is not None:
         raise _failure(*reader.failure, placement)
@@ -192,6 +191,18 @@ async def _pass_stream(x: Exchange, response: aiohttp.ClientResponse, placement:
         raise EngineFailed("engine_error", "its stream ended before the first event")
     x.settle()
     await x.end_stream(last)
+
+
+async def _pass_chunk(x: Exchange, reader: StreamReader, chunk: bytes) -> None:
+    events = reader.feed(chunk)
+    if not events:
+        return
+    if not x.begun:
+        x.reader = reader
+        x.first_byte_at = time.monotonic()
+        await x.begin_stream((*_STREAM_HEADERS, *x.own_headers()))
+    x.last_byte_at = time.monotonic()
+    await x.stream(events)
 
 
 async def _raise_for(response: aiohttp.ClientResponse, placement: Placement) -> None:

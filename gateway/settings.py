@@ -73,6 +73,13 @@ MAX_REQUEST_SECONDS = Setting(
     "Longest life of one request, queue and generation included. max_tokens bounds tokens; this bounds time.",
     number(1, 86_400),
 )
+STREAM_SILENCE_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_STREAM_SILENCE_SECONDS",
+    60.0,
+    "Longest silence of an engine within a stream, after its first bytes; then the stream ends in engine_error and the "
+    "breaker is told. An engine that hangs keeps its streams open. 0: never.",
+    number(0, 86_400),
+)
 LEASE_SECONDS = Setting(
     "HEADWORKS_GATEWAY_LEASE_SECONDS",
     60.0,
@@ -122,7 +129,8 @@ METRICS_TOKEN = Setting(
 PUSH_INTERVAL_SECONDS = Setting(
     "HEADWORKS_GATEWAY_PUSH_INTERVAL_SECONDS",
     5.0,
-    "How often the gateway pushes what it measures to the control plane; rules look every 15 s.",
+    "How often the gateway pushes what it measures to the control plane; rules look every 15 s. "
+    "Well below HEADWORKS_TARGET_SILENT_SECONDS: a gateway whose pushes stay away that long is shown as lost.",
     number(0.1, 60),
 )
 SPOOL_BYTES = Setting(
@@ -190,6 +198,7 @@ SETTINGS = (
     MAX_ANSWER_BYTES,
     BODY_TIMEOUT_SECONDS,
     MAX_REQUEST_SECONDS,
+    STREAM_SILENCE_SECONDS,
     LEASE_SECONDS,
     CONNECT_TIMEOUT_SECONDS,
     UPSTREAM_KEEP_ALIVE_SECONDS,

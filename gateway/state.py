@@ -34,6 +34,7 @@ class Limits:
     body_timeout_seconds: float
     last_send_seconds: float
     max_request_seconds: float
+    stream_silence_seconds: float
     capacity_retry_seconds: float
 
     @classmethod
@@ -45,6 +46,7 @@ class Limits:
             settings.BODY_TIMEOUT_SECONDS.read(),
             settings.LAST_SEND_SECONDS.read(),
             settings.MAX_REQUEST_SECONDS.read(),
+            settings.STREAM_SILENCE_SECONDS.read(),
             settings.CAPACITY_RETRY_SECONDS.read(),
         )
 

@@ -49,6 +49,7 @@ class Options:
     report_interval_seconds: float
     probe_interval_seconds: float
     page_timeout_seconds: float
+    engine_hung_seconds: float
     page_limit_bytes: int
     hostname_label: str
     spool_bytes: int
@@ -67,6 +68,8 @@ class Agent:
         # The part of a report that the GPUs give.
         self._hardware = NodeReport(version=options.version)
         self._seen: dict[str, EngineReport] = {}
+        # The engines of which it was told that they are hung, and not yet that they go on or are down.
+        self._hung: set[str] = set()
         # Set when something is worth a report before the next one is due.
         self._changed = asyncio.Event()
         # Set when there may be engines to look at before the next round is due.
@@ -91,7 +94,7 @@ class Agent:
         pages = EnginePages(
             timeout_seconds=self._options.page_timeout_seconds, limit_bytes=self._options.page_limit_bytes
         )
-        watch = EngineWatch(pages, self._looked)
+        watch = EngineWatch(pages, self._looked, hung_seconds=self._options.engine_hung_seconds)
         self._client.load_last_known_good()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -128,6 +131,7 @@ class Agent:
         before, self._slice = self._engines, snapshot
         # What was seen of an engine that is gone, or is another under its name, says nothing any more.
         self._seen = {name: seen for name, seen in self._seen.items() if before.get(name) == self._engines.get(name)}
+        self._hung &= self._seen.keys()
         self._changed.set()
         self._adopted.set()
 
@@ -204,17 +208,30 @@ class Agent:
             return
         self._telemetry.add(_ENGINE + seen.name, engine_samples(seen.name, engine, look))
         before = self._seen.get(seen.name)
+        self._tell(engine, before, look)
         if seen == before:
             return
         self._seen[seen.name] = seen
         self._changed.set()
         if before is None or (before.state, before.version) != (seen.state, seen.version):
             log.info("engine %s is %s: %s", seen.name, seen.state, seen.error or seen.version or "")
-        if seen.state == "down" and (before is None or before.state != "down"):
-            said = f"engine {seen.name} ({engine.kind}, pool {engine.pool}) is down: {seen.error}"
-            self._reporter.report("engine_down", seen.name, "critical", said)
-        elif seen.state == "up" and before is not None and before.state != "up":
-            self._reporter.report("engine_up", seen.name, "info", f"engine {seen.name} ({engine.kind}) is up again")
+
+    def _tell(self, engine: NodeEngine, before: EngineReport | None, look: Look) -> None:
+        """The events that a look asks for. One that cannot tell a hang ends none."""
+        seen, name = look.report, look.report.name
+        subject = f"engine {name} ({engine.kind}, pool {engine.pool})"
+        if seen.state == "down":
+            self._hung.discard(name)
+            if before is None or before.state != "down":
+                self._reporter.report("engine_down", name, "critical", f"{subject} is down: {seen.error}")
+        elif look.hung and name not in self._hung:
+            self._hung.add(name)
+            self._reporter.report("engine_hung", name, "critical", f"{subject} hangs: {seen.error}")
+        elif look.hung is False and name in self._hung:
+            self._hung.discard(name)
+            self._reporter.report("engine_up", name, "info", f"engine {name} ({engine.kind}) works again")
+        elif before is not None and before.state == "down":
+            self._reporter.report("engine_up", name, "info", f"engine {name} ({engine.kind}) is up again")
 
     def _on_event(self, event: Event) -> None:
         # On disk before anything else is done about it.

@@ -71,6 +71,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         report_interval_seconds=settings.REPORT_INTERVAL_SECONDS.read(),
         probe_interval_seconds=settings.PROBE_INTERVAL_SECONDS.read(),
         page_timeout_seconds=settings.PAGE_TIMEOUT_SECONDS.read(),
+        engine_hung_seconds=settings.ENGINE_HUNG_SECONDS.read(),
         page_limit_bytes=settings.PAGE_LIMIT_BYTES.read(),
         hostname_label=settings.HOSTNAME_LABEL.read(),
         spool_bytes=settings.SPOOL_BYTES.read(),

@@ -54,8 +54,15 @@ PROBE_INTERVAL_SECONDS = Setting(
 PAGE_TIMEOUT_SECONDS = Setting(
     "HEADWORKS_AGENT_PAGE_TIMEOUT_SECONDS",
     5.0,
-    "How long a look at one engine may take, all its pages together. An engine that hangs is down after that.",
+    "How long a look at one engine may take, all its pages together. One that does not answer by then is down.",
     number(0.1, 300),
+)
+ENGINE_HUNG_SECONDS = Setting(
+    "HEADWORKS_AGENT_ENGINE_HUNG_SECONDS",
+    60.0,
+    "How long requests may run in an engine while its counts of tokens and iterations and its use of KV cache stand "
+    "still; then it is hung. Longer than the longest single step of a prefill, and than several looks.",
+    number(0.1, 86_400),
 )
 PAGE_LIMIT_BYTES = Setting(
     "HEADWORKS_AGENT_PAGE_LIMIT_BYTES",
@@ -161,6 +168,7 @@ SETTINGS = (
     REPORT_INTERVAL_SECONDS,
     PROBE_INTERVAL_SECONDS,
     PAGE_TIMEOUT_SECONDS,
+    ENGINE_HUNG_SECONDS,
     PAGE_LIMIT_BYTES,
     GPU_SOURCE,
     NVML_LIBRARY,

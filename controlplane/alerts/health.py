@@ -45,12 +45,13 @@ CAUSES: Mapping[str, Cause] = {
     "gpu_error": Cause("GpuError", "gpu"),
     "nvml_failed": Cause("NvmlFailed"),
     "engine_down": Cause("EngineDown", "engine", hardware=False),
+    "engine_hung": Cause("EngineHung", "engine", hardware=False),
 }
 # Kind of event → the kinds whose incidents it ends, for the same subject.
 RECOVERIES: Mapping[str, tuple[str, ...]] = {
     "gpu_recovered": ("gpu_lost", "gpu_unresponsive", "gpu_error"),
     "nvml_recovered": ("nvml_failed",),
-    "engine_up": ("engine_down",),
+    "engine_up": ("engine_down", "engine_hung"),
 }
 HARDWARE_ALERTS = frozenset(cause.alertname for cause in CAUSES.values() if cause.hardware)
 QUIET_ALERTS = frozenset(cause.alertname for cause in CAUSES.values() if cause.quietens)
@@ -110,9 +111,10 @@ def recovery_of(kind: str) -> str | None:
     return next((recovery for recovery, ended in RECOVERIES.items() if kind in ended), None)
 
 
-def engine_down_labels(node: str, engine: str) -> Labels:
-    """Of the incident that an engine which is down has."""
-    return {"alertname": CAUSES["engine_down"].alertname, "node": node, "engine": engine}
+def engine_labels(node: str, engine: str) -> list[Labels]:
+    """Of the incidents that an engine can have by events."""
+    about = [cause.alertname for cause in CAUSES.values() if cause.about == "engine"]
+    return [{"alertname": alertname, "node": node, "engine": engine} for alertname in about]
 
 
 def believed_at(at: datetime, received_at: datetime, oldest: timedelta) -> datetime:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from controlplane.alerts.health import HARDWARE_ALERTS, engine_down_labels
+from controlplane.alerts.health import HARDWARE_ALERTS, engine_labels
 from controlplane.alerts.models import Incident
 from controlplane.alerts.services import incidents
 from controlplane.alerts.services.cordons import CORDONED, UNCORDONED
@@ -55,11 +55,11 @@ def _note(unit: UnitOfWork, incident: Incident, kind: str, now: datetime) -> Non
 
 
 def _follow_engine(unit: UnitOfWork, change: Change, before: Document, now: datetime) -> None:
-    """No agent looks any more at an engine that was removed, or that another node has now, to say that it is up."""
+    """No agent looks any more at an engine that was removed, or that another node has now, to say that it is well."""
     node = before["node"]
     if node is None or (change.after is not None and change.after["node"] == node):
         return
-    incident = incidents.firing_of(engine_down_labels(node, change.key))
-    if incident is not None:
-        what = "removed" if change.after is None else "moved"
-        incidents.resolve_incident(incident, now, f"the engine was {what} by {unit.actor.name}: {unit.reason}")
+    what = "removed" if change.after is None else "moved"
+    for labels in engine_labels(node, change.key):
+        if incident := incidents.firing_of(labels):
+            incidents.resolve_incident(incident, now, f"the engine was {what} by {unit.actor.name}: {unit.reason}")

@@ -45,12 +45,14 @@ def seen(ids: Collection[int], now: datetime) -> dict[int, datetime]:
 
 
 def _streaming(ids: Collection[int], now: datetime) -> None:
-    """Of a gateway an open stream is the sign of life; of a node its reports are.
+    """An open stream is a sign of life only of a gateway that has never pushed: of others their pushes are, of a node
+    its reports.
 
-    The stream of an agent that hangs stays open for good, and that of a machine without power for minutes.
+    The stream of a process that hangs stays open for good, and that of a machine without power for minutes.
     """
     _hold(ids)
-    Target.objects.filter(id__in=ids, kind=TargetKind.GATEWAY).update(last_seen_at=now)
+    heard = Target.objects.filter(id__in=ids, kind=TargetKind.GATEWAY, last_pushed_at=None)
+    heard.update(last_seen_at=now)
 
 
 def _hold(ids: Collection[int]) -> dict[int, datetime]:

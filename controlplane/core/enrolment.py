@@ -114,6 +114,7 @@ def enrol(unit: UnitOfWork, request: EnrolRequest, connected: Callable[[Target],
         "next_token_hash": None,
         "next_token_expires_at": None,
         "last_seen_at": now,
+        "last_pushed_at": None,
         "revoked_at": None,
     }
     target = Target.objects.select_for_update().filter(kind=request.kind, name=request.name).first()

@@ -74,6 +74,8 @@ class Target(models.Model):
     token_expires_at = models.DateTimeField()
     enrolled_at = models.DateTimeField(auto_now_add=True)
     last_seen_at = models.DateTimeField(null=True)
+    # When samples last came from it, to some seconds; null: never since it enrolled.
+    last_pushed_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True, db_index=True)
 
     class Meta:

@@ -11,15 +11,17 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from http import HTTPStatus
 from pathlib import Path
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
 
 from controlplane import settings_rows as rows
 from controlplane.core.errors import Refused, TooLarge, problem_response
-from controlplane.core.models import Target
+from controlplane.core.models import Target, TargetKind
 from controlplane.core.security import target_of
 from controlplane.telemetry import forwarding
 from controlplane.telemetry.ownership import check_series
@@ -34,6 +36,8 @@ from wire.remote_write import CONTENT_ENCODING, BadBody, Body, BodyTooLarge, Bou
 log = logging.getLogger(__name__)
 
 _SHOWN_PROBLEMS = 10
+# Pushes within this time count as one, so that not each costs a write.
+_PUSH_STEP = timedelta(seconds=5)
 # A hostile body can take hundreds of MB while it is decoded: one at a time. It is work for one core in any case.
 _decoding = threading.Lock()
 _packer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metrics-packer")
@@ -62,7 +66,16 @@ def authenticated(request: HttpRequest) -> Target:
     encoding = request.headers.get("content-encoding", CONTENT_ENCODING)
     if encoding != CONTENT_ENCODING or "io.prometheus.write.v2" in request.headers.get("content-type", ""):
         raise UnsupportedForm("send remote write 1.0: application/x-protobuf, Content-Encoding: snappy")
+    _note_push(target)
     return target
+
+
+def _note_push(target: Target) -> None:
+    """Whether or not the samples can be kept, their gateway lives. Of a node the reports say that."""
+    now = timezone.now()
+    if target.kind != TargetKind.GATEWAY or (target.last_pushed_at and now - target.last_pushed_at < _PUSH_STEP):
+        return
+    Target.objects.filter(pk=target.pk).update(last_pushed_at=now, last_seen_at=now)
 
 
 def take(target: Target, raw: bytes) -> None:

@@ -45,11 +45,15 @@ class _VersionPage(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Look:
-    """One look at an engine. `numbers`: of its metrics page, read at `at_ms` (Unix time)."""
+    """One look at an engine. `numbers`: of its metrics page, read at `at_ms` (Unix time).
+
+    `hung`: see EngineWatch; None where it cannot be told.
+    """
 
     report: EngineReport
     at_ms: int
     numbers: list[Reading] = field(default_factory=list)
+    hung: bool | None = None
 
 
 async def look_at(pages: EnginePages, name: str, engine: NodeEngine) -> Look:

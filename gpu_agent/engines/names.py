@@ -17,6 +17,7 @@ CANONICAL: dict[str, Shape] = {
     "kv_cache_usage_ratio": "usage",
     "kv_cache_capacity_tokens": "capacity",
     "preemptions_total": "counter",
+    "iterations_total": "counter",
     "prompt_tokens_total": "counter",
     "generation_tokens_total": "counter",
     "prefix_cache_queries_tokens_total": "counter",
@@ -36,6 +37,8 @@ NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "kv_cache_usage_ratio": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
         "kv_cache_capacity_tokens": ("vllm:cache_config_info",),
         "preemptions_total": ("vllm:num_preemptions",),
+        # A histogram of tokens; what counts is how many iterations it has seen.
+        "iterations_total": ("vllm:iteration_tokens_total_count",),
         "prompt_tokens_total": ("vllm:prompt_tokens",),
         "generation_tokens_total": ("vllm:generation_tokens",),
         "prefix_cache_queries_tokens_total": ("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries"),

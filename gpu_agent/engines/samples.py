@@ -9,11 +9,12 @@ from wire.snapshot import NodeEngine
 
 
 def engine_samples(name: str, engine: NodeEngine, look: Look) -> list[Sample]:
-    """`up`, and every number that the engine's page gave."""
+    """`up`, `hung` where it can be told, and every number that the engine's page gave."""
     given = {"engine": name, "kind": engine.kind, "model": engine.model, "pool": engine.pool}
     labels = {label: value for label, value in given.items() if value}
     up = Sample(f"{PREFIX}up", labels, float(look.report.state == "up"), look.at_ms)
-    return [up, *(_sample(labels, *reading, look.at_ms) for reading in look.numbers)]
+    hung = [] if look.hung is None else [Sample(f"{PREFIX}hung", labels, float(look.hung), look.at_ms)]
+    return [up, *hung, *(_sample(labels, *reading, look.at_ms) for reading in look.numbers)]
 
 
 def _sample(labels: dict[str, str], name: str, label: tuple[str, str] | tuple[()], value: float, at_ms: int) -> Sample:

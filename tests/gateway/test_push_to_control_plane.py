@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import time
 import urllib.error
@@ -29,13 +31,13 @@ RATE = "sum by (tenant) (rate(headworks_gateway_requests_total[1m]))"
 def live(tmp_path: Path) -> Iterator[Live]:
     folder = tmp_path / "control-plane"
     folder.mkdir()
-    with live_site(folder) as live:
+    with live_site(folder, HEADWORKS_TARGET_SILENT_SECONDS="12") as live:
         yield live
 
 
 @pytest.fixture
-def gateway_url(live: Live, tmp_path: Path) -> Iterator[str]:
-    """A gateway `gw` before one simulated engine."""
+def gateway(live: Live, tmp_path: Path) -> Iterator[tuple[Process, str]]:
+    """A gateway `gw` before one simulated engine, and its address."""
     engine_port, port = free_port(), free_port()
     engine_url = f"http://127.0.0.1:{engine_port}"
     rows = {
@@ -60,7 +62,12 @@ def gateway_url(live: Live, tmp_path: Path) -> Iterator[str]:
     ):
         engine_process.wait_for_port(engine_port)
         process.wait_for_http(f"http://127.0.0.1:{port}/readyz")
-        yield f"http://127.0.0.1:{port}"
+        yield process, f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def gateway_url(gateway: tuple[Process, str]) -> str:
+    return gateway[1]
 
 
 def test_promql_tells_the_rate_of_requests_by_tenant(live: Live, gateway_url: str) -> None:
@@ -109,6 +116,22 @@ def test_samples_of_the_time_in_which_the_control_plane_was_killed_are_there_aft
     wait_for(lambda: newest_ms() > started_ms, 20, "a sample from after the absence")
     (row,) = live.rest.query(SAMPLES)
     assert len([at_ms for at_ms in times_ms(row) if killed_ms < at_ms < started_ms]) > 1
+
+
+def test_a_gateway_that_hangs_is_lost_though_its_stream_stays_open(live: Live, gateway: tuple[Process, str]) -> None:
+    process, _ = gateway
+
+    def stands(state: str) -> bool:
+        (shown,) = live.rest.get("/config/convergence")["targets"]
+        return bool(shown["state"] == state and shown["connected"])
+
+    wait_for(lambda: stands("applied"), 20, "the gateway to be applied")
+    os.kill(process.pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: stands("lost"), 25, "the stopped gateway to be lost")
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+    wait_for(lambda: stands("applied"), 20, "the gateway to be heard of again")
 
 
 def test_a_gateway_cannot_write_the_series_of_another(live: Live) -> None:

@@ -21,7 +21,12 @@ from tests.gateway.fleet import (
     terminate,
 )
 
-BOUNDS = {"HEADWORKS_GATEWAY_LAST_SEND_SECONDS": "0.3", "HEADWORKS_GATEWAY_DRAIN_SECONDS": "0.2"}
+BOUNDS = {
+    "HEADWORKS_GATEWAY_LAST_SEND_SECONDS": "0.3",
+    "HEADWORKS_GATEWAY_DRAIN_SECONDS": "0.2",
+    # While the client takes nothing, the engine's silence is not the engine's.
+    "HEADWORKS_GATEWAY_STREAM_SILENCE_SECONDS": "0.5",
+}
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def options(control: FakeControl, state_dir: Path, gpu_source: str = "none", **c
         state_dir=state_dir,
         version="0.1.0",
         page_timeout_seconds=5,
+        engine_hung_seconds=60,
         page_limit_bytes=2**20,
         hostname_label="Hostname",
         spool_bytes=2**20,

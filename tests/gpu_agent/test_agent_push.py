@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import struct
 from itertools import chain
+from math import isnan
 
 import pytest
 
@@ -23,6 +24,12 @@ BOUNDS = Bounds()
 @pytest.fixture
 def quick(environment):
     return {**environment, "HEADWORKS_AGENT_PROBE_INTERVAL_SECONDS": "0.2"}
+
+
+@pytest.fixture
+def without_gpus(quick):
+    """For tests that tell each event of engines: on a machine with more to do than cores a GPU may seem silent."""
+    return {**quick, "HEADWORKS_AGENT_GPU_SOURCE": "none"}
 
 
 async def body_where(control, condition):
@@ -122,6 +129,54 @@ async def test_an_engine_that_goes_and_comes_back_is_two_events(control, engine,
         engine.pages["/health"] = (200, b"")
         (up,) = await control.posted(EVENTS_PATH)
         assert (up["kind"], up["subject"], up["severity"]) == ("engine_up", "e1", "info")
+
+
+async def test_an_engine_that_hangs_is_told_once_and_again_when_it_goes_on(control, engine, tmp_path, without_gpus):
+    page = "vllm:num_requests_running 2\nvllm:generation_tokens_total {}\n"
+    page += "vllm:iteration_tokens_total_count 1\n"
+    engine.pages["/metrics"] = (200, page.format(7).encode())
+    with agent(tmp_path, control.url, HEADWORKS_AGENT_ENGINE_HUNG_SECONDS="1", **without_gpus):
+        (await control.stream()).send(snapshot_event(3, node_content(e1=engine.url)))
+        await body_where(control, lambda found: found.get(("headworks_engine_hung", "")) == 0)
+        (hung,) = await control.posted(EVENTS_PATH)
+        assert (hung["kind"], hung["subject"], hung["severity"]) == ("engine_hung", "e1", "critical")
+        said = "engine e1 (vllm, pool short) hangs: hung: requests running 2, nothing moved since "
+        assert hung["detail"].startswith(said)
+        # No look of these is told again.
+        for _ in range(3):
+            await body_where(control, lambda found: found.get(("headworks_engine_hung", "")) == 1)
+        engine.pages["/metrics"] = (200, page.format(8).encode())
+        (well,) = await control.posted(EVENTS_PATH)
+        assert (well["kind"], well["subject"], well["severity"]) == ("engine_up", "e1", "info")
+        assert well["detail"] == "engine e1 (vllm) works again"
+
+
+async def test_an_engine_that_hangs_and_is_then_down_is_two_ills_with_one_end(control, engine, tmp_path, without_gpus):
+    page = b"vllm:num_requests_running 1\nvllm:iteration_tokens_total_count 1\n"
+    engine.pages["/metrics"] = (200, page)
+    with agent(tmp_path, control.url, HEADWORKS_AGENT_ENGINE_HUNG_SECONDS="0.5", **without_gpus):
+        (await control.stream()).send(snapshot_event(3, node_content(e1=engine.url)))
+        assert [event["kind"] for event in await control.posted(EVENTS_PATH)] == ["engine_hung"]
+        engine.pages["/health"] = (503, b"")
+        assert [event["kind"] for event in await control.posted(EVENTS_PATH)] == ["engine_down"]
+        engine.pages |= {"/health": (200, b""), "/metrics": (200, page.replace(b"running 1", b"running 0"))}
+        assert [event["kind"] for event in await control.posted(EVENTS_PATH)] == ["engine_up"]
+
+
+async def test_the_end_of_a_hang_is_told_though_a_look_that_could_not_tell_came_before(
+    control, engine, tmp_path, without_gpus
+):
+    running, iterations = b"vllm:num_requests_running 1\n", b"vllm:iteration_tokens_total_count 1\n"
+    engine.pages["/metrics"] = (200, running + iterations)
+    with agent(tmp_path, control.url, HEADWORKS_AGENT_ENGINE_HUNG_SECONDS="0.5", **without_gpus):
+        (await control.stream()).send(snapshot_event(3, node_content(e1=engine.url)))
+        assert [event["kind"] for event in await control.posted(EVENTS_PATH)] == ["engine_hung"]
+        engine.pages["/metrics"] = (200, running)
+        # Series that are gone end with a stale marker, which is a NaN.
+        await body_where(control, lambda found: isnan(found.get(("headworks_engine_hung", ""), 0)))
+        assert control.posts[EVENTS_PATH].empty(), "nothing says that it works"
+        engine.pages["/metrics"] = (200, running + iterations.replace(b" 1", b" 2"))
+        assert [event["kind"] for event in await control.posted(EVENTS_PATH)] == ["engine_up"]
 
 
 async def test_an_engine_that_is_down_at_first_sight_is_told(control, engine, tmp_path, quick):

@@ -50,7 +50,9 @@ def _firing(wanted: Q) -> list[_Firing]:
 def _reported_well(labels: dict[str, str], since: datetime) -> bool:
     node = labels["node"]
     if engine := labels.get("engine"):
-        return Engine.objects.filter(name=engine, node__name=node, state="up", reported_at__gt=since).exists()
+        up = Engine.objects.filter(name=engine, node__name=node, state="up", reported_at__gt=since)
+        # A hung engine is up, too: only its error says that it hangs.
+        return (up.filter(error="") if labels["alertname"] == CAUSES["engine_hung"].alertname else up).exists()
     if gpu := labels.get("gpu"):
         return Gpu.objects.filter(node__name=node, uuid=gpu, state="ok", reported_at__gt=since).exists()
     nodes = Node.objects.filter(name=node, gpu_problems=[], reported_at__gt=since)

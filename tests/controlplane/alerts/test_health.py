@@ -14,7 +14,7 @@ from controlplane.alerts.health import (
     RECOVERIES,
     TITLE_CHARACTERS,
     believed_at,
-    engine_down_labels,
+    engine_labels,
     judge,
     recovery_of,
 )
@@ -50,6 +50,7 @@ events = st.builds(
         ("nvml_failed", "critical", ("incident", "critical")),
         ("nvml_failed", "warning", ("incident", "warning")),
         ("engine_down", "critical", ("incident", "critical")),
+        ("engine_hung", "critical", ("incident", "critical")),
         ("gpu_recovered", "info", ("resolve", "recovered")),
         ("nvml_recovered", "info", ("resolve", "recovered")),
         ("engine_up", "info", ("resolve", "recovered")),
@@ -73,7 +74,8 @@ def test_kind_and_severity_decide(kind: str, severity: str, expected: tuple[str,
         ),
         ("gpu_lost", "GPU 3 is lost", "GPU-3", {"alertname": "GpuLost", "node": "n1", "gpu": "GPU-3"}),
         ("nvml_failed", "NVML fails", "nvml", {"alertname": "NvmlFailed", "node": "n1"}),
-        ("engine_down", "refused", "e1", engine_down_labels("n1", "e1")),
+        ("engine_down", "refused", "e1", {"alertname": "EngineDown", "node": "n1", "engine": "e1"}),
+        ("engine_hung", "hangs", "e1", {"alertname": "EngineHung", "node": "n1", "engine": "e1"}),
         ("new", "x", "y", {"alertname": "NodeEvent", "node": "n1", "kind": "new", "subject": "y"}),
     ],
 )  # fmt: skip
@@ -111,6 +113,12 @@ def test_a_recovery_ends_exactly_what_the_same_subject_opened(kind: str, subject
     assert opened in judge(happened(recovery, "info", subject=subject)).resolves
     if CAUSES[kind].about:
         assert opened not in judge(happened(recovery, "info", subject=f"{subject}'")).resolves
+
+
+def test_an_engine_that_is_up_again_neither_is_down_nor_hangs() -> None:
+    resolves = judge(happened("engine_up", "info", subject="e1")).resolves
+    assert sorted(labels["alertname"] for labels in resolves) == ["EngineDown", "EngineHung"]
+    assert sorted(map(str, resolves)) == sorted(map(str, engine_labels("n1", "e1")))
 
 
 moments = st.datetimes(datetime(1970, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC))

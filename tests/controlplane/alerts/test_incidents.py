@@ -179,8 +179,9 @@ def test_a_dry_run_of_a_cordon_changes_no_incident(post: Post, operator: Rest, w
     assert Incident.objects.get().state == IncidentState.FIRING
 
 
-def test_an_engine_that_is_removed_or_moved_is_no_longer_down(post: Post, fleet: Rest) -> None:
-    post(*(event("engine_down", subject=f"e{number}", node=f"n{number}") for number in (1, 2, 3)))
+@pytest.mark.parametrize("kind", ["engine_down", "engine_hung"])
+def test_an_engine_that_is_removed_or_moved_is_ill_no_longer(post: Post, fleet: Rest, kind: str) -> None:
+    post(*(event(kind, subject=f"e{number}", node=f"n{number}") for number in (1, 2, 3)))
     assert fleet.delete("/engines/e1").status_code == 200
     assert fleet.patch("/engines/e2", {"node": "n3"}).status_code == 200
     assert fleet.patch("/engines/e3", {"url": "http://10.0.0.9:8000"}).status_code == 200
@@ -293,6 +294,26 @@ def test_what_is_still_reported_ill_goes_on(post: Post) -> None:
     assert settle_incidents() == 0
     take_report("n1", NodeReport(version="1", engines=ill, gpu_source="none"), later)
     assert settle_incidents() == 0
+
+
+def test_a_hang_is_over_when_its_engine_is_up_and_nothing_is_said_against_it(post: Post) -> None:
+    post(event("engine_hung", subject="e1"))
+    later = timezone.now() + SETTLE * 2
+    hung = EngineReport(name="e1", state="up", error="hung: requests running 1, nothing moved since 12:00")
+    take_report("n1", NodeReport(version="1", engines=[hung]), later)
+    assert settle_incidents() == 0
+    take_report("n1", NodeReport(version="1", engines=[EngineReport(name="e1", state="up")]), later)
+    assert settle_incidents() == 1
+
+
+def test_a_hung_engine_has_an_incident_until_it_works_again(post: Post) -> None:
+    post(event("engine_hung", subject="e1", detail="engine e1 (vllm, pool short) hangs: hung: requests running 1"))
+    incident = Incident.objects.get()
+    assert (incident.labels["alertname"], incident.state) == ("EngineHung", IncidentState.FIRING)
+    assert incident.title == "n1: engine e1 (vllm, pool short) hangs"
+    post(event("engine_up", "info", subject="e1", detail="engine e1 (vllm) works again"))
+    incident.refresh_from_db()
+    assert incident.state == IncidentState.RESOLVED
 
 
 def test_old_events_are_forgotten_unless_their_incident_fires(post: Post, operator: Rest) -> None:

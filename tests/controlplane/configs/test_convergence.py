@@ -85,6 +85,23 @@ def test_an_open_stream_is_a_sign_of_life_of_a_gateway_but_reports_are_a_nodes(
     assert lost() == {"gw-1": False, "n-1": True}
 
 
+def test_a_gateway_that_has_pushed_is_lost_when_its_pushes_stay_away_though_its_stream_is_open(
+    target_of: Any, newest: Callable[[], Heads], admin: Rest
+) -> None:
+    """The stream of a gateway that hangs stays open too."""
+    gateway = target_of()
+    newest()
+
+    def state() -> str:
+        return str(admin.get("/config/convergence").json()["targets"][0]["state"])
+
+    Target.objects.update(last_seen_at=NOW, last_pushed_at=NOW)
+    presence.beat([gateway.row.pk], timezone.now())
+    assert state() == "lost"
+    presence.seen([gateway.row.pk], timezone.now())
+    assert state() == "never", "any call is a sign of life"
+
+
 def test_convergence_costs_the_same_number_of_queries_for_any_fleet(
     target_of: Any, newest: Callable[[], Heads], admin: Rest, django_assert_max_num_queries: Any
 ) -> None:

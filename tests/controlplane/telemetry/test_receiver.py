@@ -57,6 +57,28 @@ def test_a_gateway_writes_under_its_own_label(pusher, own_store, now_ms):
     assert stored(own_store) == 1
 
 
+def noted(writer: Any) -> tuple[Any, Any]:
+    row = Target.objects.get(pk=writer.row.pk)
+    return row.last_pushed_at, row.last_seen_at
+
+
+def test_a_gateways_push_is_noted_once_in_some_seconds_even_where_nothing_can_be_kept(pusher):
+    gateway = pusher("gateway", "gw-1")
+    assert gateway.send(b"no snappy").status_code == 400
+    pushed_at, seen_at = noted(gateway)
+    assert pushed_at == seen_at is not None
+    gateway.send(b"no snappy")
+    assert noted(gateway) == (pushed_at, seen_at)
+    Target.objects.update(last_pushed_at=timezone.now() - timedelta(seconds=6))
+    gateway.send(b"no snappy")
+    assert min(noted(gateway)) > seen_at
+
+
+def test_a_nodes_push_is_no_report(node, now_ms):
+    assert node.push(named("temperature", [(now_ms, 61.5)])).status_code == 204
+    assert noted(node) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("labels", "rule", "where"),
     [

@@ -52,6 +52,7 @@ def test_a_real_vllm_page_says_what_a_full_parser_reads_in_it():
         "kv_cache_usage_ratio": parsed["vllm:kv_cache_usage_perc", ""],
         "kv_cache_capacity_tokens": 1_048_576,
         "preemptions_total": parsed["vllm:num_preemptions_total", ""],
+        "iterations_total": parsed["vllm:iteration_tokens_total_count", ""],
         "prompt_tokens_total": parsed["vllm:prompt_tokens_total", ""],
         "generation_tokens_total": parsed["vllm:generation_tokens_total", ""],
         "prefix_cache_queries_tokens_total": parsed["vllm:prefix_cache_queries_total", ""],

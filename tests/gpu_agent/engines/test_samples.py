@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from gpu_agent.engines.look import Look
 from gpu_agent.engines.numbers import Reading
 from gpu_agent.engines.samples import engine_samples
@@ -18,6 +20,12 @@ def test_numbers_carry_the_labels_of_the_nodes_configuration():
         Sample("headworks_engine_requests_running", LABELS, 3, 77),
         Sample("headworks_engine_ttft_seconds_bucket", {**LABELS, "le": "0.5"}, 2, 77),
     ]
+
+
+@pytest.mark.parametrize(("hung", "value"), [(True, 1), (False, 0)])
+def test_whether_it_hangs_is_said_where_it_can_be_told(hung, value):
+    samples = engine_samples("e1", ENGINE, Look(EngineReport("e1", "up"), 77, hung=hung))
+    assert samples[1:] == [Sample("headworks_engine_hung", LABELS, value, 77)]
 
 
 def test_an_engine_that_is_down_says_that_alone():
