@@ -20,6 +20,8 @@ COLOURS = ("#2f80d0", "#c2611f", "#16917a", "#a45ac2", "#a17a10", "#d14d72", "#5
 THRESHOLD_COLOUR = "#d0432b"
 # As many as a person tells apart, and as there are colours. Of more, those with the highest peaks are drawn.
 SHOWN_SERIES = len(COLOURS)
+# Room for the numbers of an axis, and for half a number above its top: the same for all charts, so that plots line up.
+LEFT_PIXELS, TOP_PIXELS = 62, 16
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def _trace(chart: Chart, line: Line, times_ms: Sequence[int], colour: str) -> di
 
 def _frame(chart: Chart, times_ms: Sequence[int], *, empty: bool) -> dict[str, Any]:
     return {
-        "margin": {"l": 8, "r": 10, "t": 8, "b": 26},
+        "margin": {"l": LEFT_PIXELS, "r": 10, "t": TOP_PIXELS, "b": 26},
         "hovermode": "x unified",
         "dragmode": "zoom",
         "showlegend": False,
@@ -111,6 +113,7 @@ def _frame(chart: Chart, times_ms: Sequence[int], *, empty: bool) -> dict[str, A
             "visible": not empty,
             "fixedrange": True,
             "zeroline": False,
+            # For numbers that are longer still.
             "automargin": True,
         },
     }

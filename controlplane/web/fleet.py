@@ -105,6 +105,14 @@ class NodeLine:
         return [reason for reason in self.reasons if not self.incidents or reason.name not in _IN_CELLS]
 
     @property
+    def cordon_untold(self) -> str:
+        """The cordon's reason, unless it is its agent's words that the title of an incident begins with."""
+        reason = self.row.cordon_reason
+        by_policy = self.cordon is not None and self.cordon.actor_kind == "target"
+        told = by_policy and any(reason.startswith(headline_of(incident)) for incident in self.incidents)
+        return "" if told else reason
+
+    @property
     def simulated(self) -> bool:
         return self.row.simulated or any(gpu.simulated for gpu in self.gpus)
 
@@ -134,6 +142,11 @@ class Fleet:
     @property
     def engines_down(self) -> int:
         return sum(engine.troubled for engine in self.engines)
+
+
+def headline_of(incident: Incident) -> str:
+    """An incident's title where its node is known already, and need not be named again."""
+    return incident.title.removeprefix(f"{incident.node}: ")
 
 
 def fleet() -> Fleet:

@@ -45,6 +45,18 @@ ENTRY_KINDS = {
     "resolved": gettext_noop("resolved"),
     "severity": gettext_noop("severity"),
 }
+# Of an incident; a rule's may have any name, which is then shown as it is.
+ANNOTATIONS = {
+    "summary": gettext_noop("Summary"),
+    "description": gettext_noop("Description"),
+    "verdict": gettext_noop("Verdict"),
+}
+# Why an event opened an incident, by the name in `alerts.health`.
+VERDICTS = {
+    "hardware_fault": gettext_noop("hardware fault"),
+    "critical": gettext_noop("critical"),
+    "warning": gettext_noop("warning"),
+}
 # Who acts, where it is not a person in a browser.
 ACTOR_KINDS = {
     gettext_noop("shell"),
@@ -109,6 +121,14 @@ def place_label(place: Sequence[str]) -> str:
 
 def entry_label(kind: str) -> str:
     return _(ENTRY_KINDS[kind]) if kind in ENTRY_KINDS else kind
+
+
+def annotation_label(name: str) -> str:
+    return _(ANNOTATIONS[name]) if name in ANNOTATIONS else name
+
+
+def annotation_text(name: str, text: str) -> str:
+    return _(VERDICTS[text]) if name == "verdict" and text in VERDICTS else text
 
 
 def actor_label(kind: str, name: str) -> str:

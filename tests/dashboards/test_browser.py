@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from dashboards.charts import CHARTS
+from dashboards.charts import CHARTS, LAYERS
 from tests.dashboards.site import Fleet, drawn, newest_ms
 from tests.services import service_binary, wait_for
 from tests.web.conftest import OpenPage
@@ -63,6 +63,28 @@ def test_every_chart_is_drawn_with_its_newest_values_and_its_line_for_a_shell(
     page.locator("#card-kv summary").click()
     expect(page.locator("#curl-kv")).to_contain_text("headworks_engine_kv_cache_usage_ratio")
     expect(page.locator("#curl-kv")).to_contain_text(f"{site.url}/prometheus/api/v1/query_range")
+
+
+def test_the_plots_of_a_row_begin_at_the_same_height_and_as_far_from_their_cards(
+    site: Site, fleet: Fleet, open_page: OpenPage
+) -> None:
+    page = open_page("vera", viewport={"width": 1600, "height": 1000})
+    page.goto(f"{site.url}/dashboards/?span=1h")
+    for chart in CHARTS:
+        expect(page.locator(f"#{chart.name} .scatterlayer path.js-line").first).to_be_attached()
+        expect(page.locator(f"#legend-{chart.name} strong").first).to_have_text(re.compile(r"\d"))
+    for layer in LAYERS:
+        places = page.evaluate(PLOTS, [chart.name for chart in layer.charts])
+        # Plotly rounds to whole pixels.
+        assert all(max(each) - min(each) <= 1 for each in zip(*places, strict=True)), (layer.title, places)
+
+
+# Where the plot of each chart begins: below the top of its card, and right of its left edge (px).
+PLOTS = """(names) => names.map((name) => {
+    const card = document.getElementById(`card-${name}`).getBoundingClientRect();
+    const plot = document.querySelector(`#${name} .nsewdrag`).getBoundingClientRect();
+    return [plot.top - card.top, plot.left - card.left];
+})"""
 
 
 def test_a_new_sample_appears_without_a_reload_and_leaves_the_time_that_was_chosen(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboards import units
-from dashboards.charts import Chart, Query
+from dashboards.charts import CHARTS, Chart, Query
 from dashboards.figures import COLOURS, SHOWN_SERIES, THRESHOLD_COLOUR, Threshold, figure_of, highest, newer_points
 from dashboards.lines import Line
 from dashboards.readings import Reading
@@ -47,8 +47,15 @@ def test_the_axis_is_the_whole_span_in_its_unit() -> None:
     lines = [line("chat", None, 1, None)]
     layout = figure_of(TTFT, lines, reading(lines), [])["layout"]
     assert layout["xaxis"]["range"] == [0, 10_000]
-    assert layout["yaxis"]["ticksuffix"] == "s"
+    assert layout["yaxis"]["ticksuffix"] == " s"
     assert layout["yaxis"]["rangemode"] == "tozero"
+
+
+def test_a_unit_on_an_axis_stands_after_a_space_and_never_after_a_prefix() -> None:
+    for unit in {chart.unit for chart in CHARTS if chart.unit.tick}:
+        assert unit.tick == f" {unit.text}"
+        for number in (unit.axis, unit.hover):
+            assert not number.endswith("s"), "d3's s writes 500m, right at the number"
 
 
 def test_a_threshold_is_a_line_and_stands_in_the_legend() -> None:

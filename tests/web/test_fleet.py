@@ -18,6 +18,7 @@ from django.utils import timezone
 from django.utils.html import escape
 
 from controlplane.alerts.models import NodeEvent
+from controlplane.core.changes import Actor, unit_of_work
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.models import Engine, Node
 from controlplane.fleet.services import NODES
@@ -81,6 +82,37 @@ def test_an_incident_is_named_once_and_its_cause_not_again(viewer: Client) -> No
     assert "GPU 3 off the bus" in viewer.get("/fleet/rack-1/").content.decode()
 
 
+XID = "XID 79 (GPU has fallen off the bus) on GPU 3 (NVIDIA H100 80GB HBM3, 00000000:1B:00.0)"
+
+
+def cordoned_row(viewer: Client, actor: Actor, reason: str) -> str:
+    """The row of a node with an XID that `actor` cordoned."""
+    node("rack-1", lost=[3])
+    fault("rack-1", XID)
+    with unit_of_work(actor, reason) as unit:
+        NODES.cordon(unit, "rack-1")
+    return row_of(viewer.get(FLEET).content.decode(), "rack-1")
+
+
+def test_what_an_incident_says_the_cordon_of_the_policy_does_not_say_again(viewer: Client) -> None:
+    row = cordoned_row(viewer, Actor("target", "node/rack-1"), f"{XID}: class hardware, action cordon_reboot")
+    assert row.count("XID 79") == 1
+    assert "action cordon_reboot" not in row
+    # Which part it is, the page of the node says.
+    assert "XID 79 (GPU has fallen off the bus) on GPU 3</a>" in row
+    page = viewer.get("/fleet/rack-1/").content.decode()
+    assert "action cordon_reboot" in page
+    assert f"{XID}</a>" in page
+
+
+def test_a_reason_of_the_policy_that_no_incident_says_is_shown(viewer: Client) -> None:
+    assert "GPU 5 is lost" in cordoned_row(viewer, Actor("target", "node/rack-1"), "GPU 5 is lost: it is off the bus")
+
+
+def test_the_words_of_a_person_are_shown_whatever_they_are(viewer: Client) -> None:
+    assert f"{XID}: board ordered" in cordoned_row(viewer, Actor("user", "omar"), f"{XID}: board ordered")
+
+
 def test_a_node_without_gpus_says_why(viewer: Client) -> None:
     Node.objects.create(
         name="cpu-1", reported_at=timezone.now(), gpu_source="none", gpu_problems=["libnvidia-ml.so.1 is not there"]
@@ -142,7 +174,7 @@ def test_what_a_silent_agent_said_last_does_not_pass_for_now(own_store: Path, vi
     store(own_store, [Series(labels, [(now_ms - 5000, 87.0)])], Owner("node", "rack-1"))
     page = viewer.get(FLEET).content.decode()
     assert "87<small>" not in page
-    assert re.search(r"unknown</span>\s+llama-a", row_of(page, "rack-1"))
+    assert re.search(r"unknown</span>\s+<span class=\"name\">llama-a", row_of(page, "rack-1"))
     assert "up</span>" not in page
     # Nor are its GPUs called well, or broken.
     assert 'class="bad"' not in row_of(page, "rack-1")

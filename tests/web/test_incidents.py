@@ -6,6 +6,7 @@ import re
 import uuid
 from datetime import timedelta
 from functools import partial
+from typing import get_args, get_type_hints
 
 import pytest
 from django.db import transaction
@@ -13,12 +14,14 @@ from django.test import Client
 from django.utils import timezone
 from django.utils.html import escape
 
-from controlplane.alerts.models import Delivery, DeliveryState, Incident, IncidentState
+from controlplane.alerts import health
+from controlplane.alerts.models import Delivery, DeliveryState, Incident, IncidentState, Receiver
 from controlplane.alerts.services import deliveries, incidents, policy
 from controlplane.configs import publisher
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.services import NODES
 from controlplane.web import incidents as pages
+from controlplane.web import labels
 from controlplane.web.forms import PolicyForm
 from tests.web.conftest import digest_of, write
 from tests.web.hardware import fault, node, receiver
@@ -100,6 +103,40 @@ def test_an_empty_list_says_what_to_do_next(viewer: Client) -> None:
     page = viewer.get("/incidents/").content.decode()
     assert "No incident yet." in page
     assert 'href="/receivers/"' in page
+    assert "No receiver is on: make one or switch one on" in page
+
+
+def test_an_empty_list_knows_the_receivers_that_are_on(viewer: Client) -> None:
+    receiver("oncall")
+    page = viewer.get("/incidents/").content.decode()
+    assert "1 receiver is told of it." in page
+    assert "No receiver is on" not in page
+    Receiver.objects.update(enabled=False)
+    assert "No receiver is on" in viewer.get("/incidents/").content.decode()
+
+
+@pytest.mark.parametrize(
+    ("language", "says"),
+    [
+        ("en", ["Description</span> XID 79 &lt;b&gt;", "Verdict</span> hardware fault", "runbook_url</span> warning"]),
+        (
+            "tr",
+            ["Açıklama</span> XID 79 &lt;b&gt;", "Değerlendirme</span> donanım arızası", "runbook_url</span> warning"],
+        ),
+    ],
+)
+def test_annotations_that_are_known_are_said_in_words(language: str, says: list[str], viewer: Client) -> None:
+    incident = fault("rack-1")
+    incident.annotations = {"description": "XID 79 <b>", "verdict": "hardware_fault", "runbook_url": "warning"}
+    incident.save()
+    page = viewer.get(f"/incidents/{incident.pk}/", headers={"accept-language": language}).content.decode()
+    for text in says:
+        assert text in page
+
+
+def test_every_verdict_that_opens_an_incident_has_words() -> None:
+    reasons = get_args(get_type_hints(health._opens)["reason"])
+    assert set(labels.VERDICTS) == set(reasons)
 
 
 @pytest.mark.parametrize(

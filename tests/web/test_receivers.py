@@ -73,6 +73,13 @@ def test_the_list_says_what_became_of_the_messages(viewer: Client) -> None:
     assert "/receivers/oncall/" not in page
 
 
+def test_an_address_breaks_after_a_step_of_its_path_and_stays_text(viewer: Client) -> None:
+    receiver("oncall")
+    Receiver.objects.update(url="https://oncall.example/hooks/<b>/")
+    page = viewer.get("/receivers/").content.decode()
+    assert ">https://oncall.example/<wbr>hooks/<wbr>&lt;b&gt;/</td>" in page
+
+
 def test_it_is_changed_after_a_review(admin: Client) -> None:
     receiver("oncall")
     path = "/receivers/oncall/edit/"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 
 from django.test import Client
 
@@ -52,6 +53,23 @@ def test_the_page_of_a_join_token_says_what_to_run_with_it(admin: Client) -> Non
         page = answer.content.decode()
         assert f">{command}{' --name edge-1' if name else ''}</pre>" in page
         assert "(umask 077;" in page
+
+
+def test_a_join_token_for_a_name_that_a_target_has_comes_with_a_warning(admin: Client) -> None:
+    taken = new_target("gateway", "edge-1")
+
+    def made(form: str, kind: str, name: str) -> str:
+        fields = {"form_id": form, "kind": kind, "name": name, "reason": "new rack"}
+        return admin.post("/targets/join/", fields).content.decode()
+
+    warning = "whoever joins with this token takes its place"
+    assert f"There is a gateway edge-1 already: {warning}." in made(FORM, "gateway", "edge-1")
+    for kind, name in (("node", "edge-1"), ("gateway", "edge-2"), ("gateway", "")):
+        page = made(str(uuid.uuid4()), kind, name)
+        assert 'id="secret"' in page
+        assert warning not in page
+    Target.objects.filter(pk=taken.pk).update(revoked_at=taken.enrolled_at)
+    assert warning not in made(OTHER_FORM, "gateway", "edge-1")
 
 
 def test_loading_the_page_of_a_join_token_anew_makes_no_other(admin: Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -10,17 +11,19 @@ from django.forms import BoundField, CheckboxInput, CheckboxSelectMultiple
 from django.template import Context
 from django.utils import timezone
 from django.utils.formats import number_format
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from controlplane.alerts.models import Incident
 from controlplane.core.models import AuditEntry
 from controlplane.web.differences import shown_key
-from controlplane.web.fleet import GpuLine, Reason
+from controlplane.web.fleet import GpuLine, Reason, headline_of
 from controlplane.web.labels import (
     actor_label,
+    annotation_label,
+    annotation_text,
     entry_label,
     gpu_source_label,
     health_reason_label,
@@ -32,6 +35,8 @@ from controlplane.web.rendering import frame_of
 from controlplane.web.states import SHORT_LABELS, Look, look_of
 
 register = template.Library()
+_STEPS = re.compile(r"(?<=[^:/]/)(?=.)")
+_PART_OF_GPU = re.compile(r"(\bGPU \d+) \([^()]*[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9]\)")
 
 
 @register.simple_tag(takes_context=True)
@@ -84,9 +89,27 @@ def health_reason(reason: Reason) -> str:
 
 
 @register.filter
-def headline(incident: Incident, node: str) -> str:
-    """An incident's title where its node is known already, and need not be named again."""
-    return incident.title.removeprefix(f"{node}: ")
+def headline(incident: Incident) -> str:
+    """An incident's title on its node's own row or page."""
+    return headline_of(incident)
+
+
+@register.filter
+def without_part(text: str) -> str:
+    """What an agent says of a GPU, without the model and the PCI address in brackets after its index."""
+    return _PART_OF_GPU.sub(r"\1", text)
+
+
+@register.filter
+def annotation(name: str) -> str:
+    """What an incident's annotation is called."""
+    return annotation_label(name)
+
+
+@register.filter
+def annotated(text: str, name: str) -> str:
+    """What the annotation `name` of an incident says."""
+    return annotation_text(name, text)
 
 
 @register.filter
@@ -147,6 +170,12 @@ def is_checkbox(field: BoundField) -> bool:
 def is_group(field: BoundField) -> bool:
     """Several inputs under one name."""
     return isinstance(field.field.widget, CheckboxSelectMultiple)
+
+
+@register.filter
+def breakable(url: str) -> SafeString:
+    """An address that may go on in another line after each step of its path, rather than within a word."""
+    return format_html_join(mark_safe("<wbr>"), "{}", ((step,) for step in _STEPS.split(url)))
 
 
 @register.filter

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from controlplane.alerts.models import Incident, IncidentEntry, IncidentState
+from controlplane.alerts.models import Incident, IncidentEntry, IncidentState, Receiver
 from controlplane.alerts.services import incidents as service
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.models import AuditEntry, Role
@@ -52,6 +52,7 @@ def incidents(request: HttpRequest, caller: Caller) -> HttpResponse:
         "states": IncidentState.choices,
         "nodes": Node.objects.order_by("name").values_list("name", flat=True),
         "paged": start is not None,
+        "receivers_on": Receiver.objects.filter(enabled=True).count(),
         "next_address": following,
         "curl_incidents": curl(request, "GET", "/incidents", query=wanted),
         **policy_card(request),

@@ -58,12 +58,20 @@ def join(request: HttpRequest, caller: Caller) -> HttpResponse:
         except Refused as refused:
             form.take_refusal(refused)
         else:
-            start = _start_command(request, kind, name)
-            return render(request, "web/secret.html", {**frame, "secret": secret, "done": done, "start": start})
+            shown = {"secret": secret, "done": done, "start": _start_command(request, kind, name)}
+            return render(request, "web/secret.html", {**frame, **shown, "warning": _replaces(kind, name)})
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
     line = curl(request, "POST", "/targets/join-tokens", query=reason_of(request), body={"kind": "gateway"})
     form_context = {**frame, "form": form, "minutes": minutes, "curl_join": line}
     return render(request, "web/join.html", form_context, status=status)
+
+
+def _replaces(kind: str, name: str) -> str:
+    """What to know of a token that is made for a name which a target has; nothing where none has it."""
+    if not enrolment.is_enrolled(kind, name):
+        return ""
+    target = {"kind": TargetKind(kind).label, "name": name}
+    return _("There is a %(kind)s %(name)s already: whoever joins with this token takes its place.") % target
 
 
 def _start_command(request: HttpRequest, kind: str, name: str) -> str:
