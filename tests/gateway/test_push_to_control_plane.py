@@ -126,6 +126,8 @@ def test_a_gateway_that_hangs_is_lost_though_its_stream_stays_open(live: Live, g
         return bool(shown["state"] == state and shown["connected"])
 
     wait_for(lambda: stands("applied"), 20, "the gateway to be applied")
+    # Of one that never pushed the open stream counts.
+    wait_for(lambda: live.rest.query(SAMPLES), 20, "a first push")
     os.kill(process.pid, signal.SIGSTOP)
     try:
         wait_for(lambda: stands("lost"), 25, "the stopped gateway to be lost")
