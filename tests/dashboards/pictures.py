@@ -1,6 +1,6 @@
 """Takes pictures of the dashboard in every look, to be judged by eye: `python -m tests.dashboards.pictures OUT`.
 
-dashboard.png, the light one, is that of docs/pictures.
+docs/pictures/dashboard.png is taken of the running demo instead.
 """
 
 from __future__ import annotations
