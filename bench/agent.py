@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import signal
 import statistics
@@ -35,9 +34,10 @@ from typing import NamedTuple
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.config_push import cpu_seconds
 from bench.support.compiled import compiled
+from bench.support.control_plane import cpu_seconds
 from bench.support.memory import Memory, children, memory_of, resident_together
+from bench.support.report import Targets, report
 from bench.support.snapshot_server import SnapshotServer
 from gpu_agent.engines.numbers import readings
 from gpu_agent.engines.scan import Scan
@@ -55,7 +55,7 @@ USUAL_PERCENT, LATE_PERCENT = 50, 95
 PEER_PAGES = 40
 PAGE = Path(__file__).resolve().parents[1] / "tests/gpu_agent/data/vllm-0.32.0-metrics.txt"
 MODULES = ("gpu_agent.cli", "gpu_agent.nvml.child", "gpu_agent.nvml.library", "pynvml")
-TARGETS = {
+TARGETS: Targets = {
     "resident_mb": ("at most", 60.0),
     "cpu_percent_of_a_core": ("at most", 2.0),
     # A reading waits HEADWORKS_AGENT_GPU_ANSWER_SECONDS of it for a GPU that hangs.
@@ -273,19 +273,7 @@ def peer() -> dict[str, float]:
 def main(argv: list[str] | None = None) -> int:
     """Prints a table, then one JSON object. Exit status 0 only if every target holds."""
     argparse.ArgumentParser(description=__doc__).parse_args(argv)
-    figures = {name: round(value, 3) for name, value in asyncio.run(bench()).items()}
-    verdicts = {name: figures[name] <= bound for name, (_, bound) in TARGETS.items()}
-    print(__doc__)
-    for name, value in figures.items():
-        target = ""
-        if name in TARGETS:
-            relation, bound = TARGETS[name]
-            target = f"  {relation} {bound:g}: {verdicts[name]} ({value / bound:.2f} of it)"
-        print(f"{name:40} {value:12.3f}{target}")
-    targets = {name: f"{relation} {bound:g}" for name, (relation, bound) in TARGETS.items()}
-    holds = all(verdicts.values())
-    print(json.dumps({"benchmark": "agent", "figures": figures, "targets": targets, "holds": holds}))
-    return 0 if holds else 1
+    return report("agent", __doc__, asyncio.run(bench()), TARGETS)
 
 
 if __name__ == "__main__":

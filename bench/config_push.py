@@ -10,34 +10,34 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
+from bench.support.control_plane import REASON, cpu_seconds, enrol, resident_mib, wait_for, wait_until, web_process
+from bench.support.report import Targets, report
 from controlplane.rest_client import Rest
-from wire import PROTOCOL
 
 GATEWAYS = 20
 TENANTS = 100
 CHANGES = 20
 CHANGE_EVERY_SECONDS = 1.0
-START_SECONDS = 60.0
 CONVERGE_SECONDS = 30.0
-PUBLISH_TO_APPLIED_P99_MS = 1000.0
-REASON = "benchmark"
 MODEL = {"name": "bench/model", "max_context_tokens": 8192, "default_max_tokens": 256, "max_tokens": 2048}
+
+TARGETS: Targets = {
+    "publish_to_applied_p99_ms": ("at most", 1000.0),
+    # 1: all targets run the newest revision at the end.
+    "converged": ("at least", 1.0),
+}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,16 +49,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--targets: give at least 2, a gateway and an agent")
     with tempfile.TemporaryDirectory(prefix="headworks-bench-") as folder, web_process(Path(folder)) as (rest, web):
         figures = measure(rest, web, targets)
-    holds = figures["publish_to_applied_p99_ms"] <= PUBLISH_TO_APPLIED_P99_MS and figures["converged"] == 1
-    print(__doc__)
-    for name, value in figures.items():
-        print(f"{name:34} {value:12.3f}")
-    limits = {
-        "publish_to_applied_p99_ms": f"at most {PUBLISH_TO_APPLIED_P99_MS:g}",
-        "converged": "1: all targets run the newest revision at the end",
-    }
-    print(json.dumps({"benchmark": "config_push", "figures": figures, "targets": limits, "holds": holds}))
-    return 0 if holds else 1
+    return report("config_push", __doc__, figures, TARGETS)
 
 
 def measure(rest: Rest, web: int, targets: int) -> dict[str, float]:
@@ -110,12 +101,6 @@ def fill(rest: Rest, gateways: int, nodes: int) -> list[str]:
     return tokens
 
 
-def enrol(rest: Rest, kind: str, name: str) -> str:
-    secret = rest.post("/targets/join-tokens", {"kind": kind, "name": name})["secret"]
-    body = {"join_token": secret, "kind": kind, "name": name, "version": "bench", "protocol": PROTOCOL}
-    return str(rest.post("/targets/enrol", body)["token"])
-
-
 def standing(rest: Rest) -> dict[str, Any]:
     answer: dict[str, Any] = rest.get("/config/convergence")
     return answer
@@ -131,40 +116,6 @@ def all_run_newest(rest: Rest, targets: int) -> bool:
 def newest(rest: Rest) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = rest.get("/revisions", limit=1)["items"]
     return items
-
-
-@contextmanager
-def web_process(folder: Path) -> Iterator[tuple[Rest, int]]:
-    """A control plane with its own database, as an admin's script and a process id."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    embedded = {"HEADWORKS_DATABASE_URL": "", "HEADWORKS_REDIS_URL": ""}
-    own = {"HEADWORKS_DATA_DIR": str(folder), "HEADWORKS_HOST": "127.0.0.1", "HEADWORKS_PORT": str(port)}
-    # Its nodes follow their streams and report nothing: silent, and not lost.
-    patient = {"HEADWORKS_TARGET_SILENT_SECONDS": "3600"}
-    environment = {**os.environ, **embedded, **own, **patient}
-
-    def run(*words: str) -> str:
-        command = [sys.executable, "-m", "controlplane.cli", *words]
-        return subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-    run("migrate")
-    token = run("create-token", "admin", "bench", "--role", "admin").strip()
-    with (folder / "web.log").open("wb") as log:
-        command = [sys.executable, "-m", "controlplane.cli", "web"]
-        web = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait_for(lambda: answers(f"{url}/readyz"), "the web process")
-        yield Rest(url, token, REASON), web.pid
-    finally:
-        web.terminate()
-        try:
-            web.wait(10)
-        except subprocess.TimeoutExpired:
-            web.kill()
-            web.wait()
 
 
 @contextmanager
@@ -196,40 +147,8 @@ def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
     return process.stdin, process.stdout
 
 
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2):
-            return True
-    except (urllib.error.URLError, OSError):
-        return False
-
-
-def wait_until(condition: Callable[[], bool], timeout_seconds: float) -> bool:
-    deadline = time.monotonic() + timeout_seconds
-    while not (met := condition()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return met
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    if not wait_until(condition, START_SECONDS):
-        raise RuntimeError(f"waited {START_SECONDS:g} s for {what}")
-
-
 def epoch_ms(iso: str) -> int:
     return round(datetime.fromisoformat(iso).timestamp() * 1000)
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its threads so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    (resident,) = [line for line in lines if line.startswith("VmRSS:")]
-    return round(int(resident.split()[1]) / 1024, 1)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from typing import Any
 import uvloop
 
 from bench.support.http_load import request_bytes
+from bench.support.report import Targets, report
 from bench.support.snapshot_server import SnapshotServer, snapshot_server
 
 CONCURRENT = 32
@@ -42,7 +43,7 @@ LEAVERS = 50
 START_SECONDS = 30
 MODEL = "bench/model"
 PATH = "/v1/chat/completions"
-TARGETS = {
+TARGETS: Targets = {
     "added_p50_ms": ("at most", 2.0),
     "requests_per_second_per_core": ("at least", 1200.0),
     "upstream_closed_max_ms": ("at most", 50.0),
@@ -221,26 +222,10 @@ async def bench() -> dict[str, float]:
         return await measure(control, gateway, (gateway_port, engine_port), key, folder, arrived)
 
 
-def held(figures: dict[str, float]) -> dict[str, bool]:
-    return {
-        name: figures[name] <= bound if relation == "at most" else figures[name] >= bound
-        for name, (relation, bound) in TARGETS.items()
-    }
-
-
 def main(argv: list[str] | None = None) -> int:
     """Prints a table, then one JSON object. Exit status 0 only if every target holds."""
     argparse.ArgumentParser(description=__doc__).parse_args(argv)
-    figures = {name: round(value, 3) for name, value in uvloop.run(bench()).items()}
-    verdicts = held(figures)
-    print(__doc__)
-    for name, value in figures.items():
-        target = f"  {TARGETS[name][0]} {TARGETS[name][1]:g}: {verdicts[name]}" if name in TARGETS else ""
-        print(f"{name:34} {value:12.3f}{target}")
-    targets = {name: f"{relation} {bound:g}" for name, (relation, bound) in TARGETS.items()}
-    holds = all(verdicts.values())
-    print(json.dumps({"benchmark": "gateway", "figures": figures, "targets": targets, "holds": holds}))
-    return 0 if holds else 1
+    return report("gateway", __doc__, uvloop.run(bench()), TARGETS)
 
 
 if __name__ == "__main__":

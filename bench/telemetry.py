@@ -23,7 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
-from bench.config_push import cpu_seconds, enrol, resident_mib, web_process
+from bench.support.control_plane import cpu_seconds, enrol, resident_mib, web_process
+from bench.support.report import Targets, report
 from controlplane.telemetry.store.admission import Window
 from controlplane.telemetry.store.database import FILE_NAME
 from controlplane.telemetry.store.packing import pack
@@ -54,7 +55,7 @@ QUERIES = (
     f"histogram_quantile(0.95, sum by (le) (rate({TTFT}[1m])))",
     f"histogram_quantile(0.5, sum by (node, le) (rate({TTFT}[5m])))",
 )
-TARGETS = {
+TARGETS: Targets = {
     "ingest_samples_per_second": ("at least", 50_000.0),
     "page_server_ms": ("at most", 500.0),
     "bytes_per_sample": ("at most", 4.0),
@@ -76,19 +77,7 @@ def main(argv: list[str] | None = None) -> int:
             again = [page(rest.base_url, rest.token, now_ms) for _ in range(ROUNDS)]
             figures["page_ms"] = statistics.median(again)
             figures["page_server_ms"] = (cpu_seconds(web) - cpu_before) / ROUNDS * 1000
-    figures = {name: round(value, 3) for name, value in figures.items()}
-    verdicts = {
-        name: figures[name] <= bound if relation == "at most" else figures[name] >= bound
-        for name, (relation, bound) in TARGETS.items()
-    }
-    print(__doc__)
-    for name, value in figures.items():
-        target = f"  {TARGETS[name][0]} {TARGETS[name][1]:g}: {verdicts[name]}" if name in TARGETS else ""
-        print(f"{name:34} {value:14.3f}{target}")
-    targets = {name: f"{relation} {bound:g}" for name, (relation, bound) in TARGETS.items()}
-    holds = all(verdicts.values())
-    print(json.dumps({"benchmark": "telemetry", "figures": figures, "targets": targets, "holds": holds}))
-    return 0 if holds else 1
+    return report("telemetry", __doc__, figures, TARGETS)
 
 
 def fill(path: Path, now_ms: int) -> dict[str, float]:

@@ -36,20 +36,7 @@ def see_client_address(get_response: _Answer) -> _Answer:
         peer, forwarded_for = request.META.get("REMOTE_ADDR", ""), request.headers.get("X-Forwarded-For", "")
         request.META["REMOTE_ADDR"] = client_address(peer, forwarded_for, trusted)
 
-    if iscoroutinefunction(get_response):
-
-        async def answer_async(request: HttpRequest) -> HttpResponse:
-            see(request)
-            response: HttpResponse = await get_response(request)
-            return response
-
-        return answer_async
-
-    def answer(request: HttpRequest) -> HttpResponse:
-        see(request)
-        return get_response(request)  # type: ignore[return-value]
-
-    return answer
+    return _preceded_by(see, get_response)
 
 
 @sync_and_async_middleware
@@ -87,17 +74,22 @@ def ignore_odd_session_cookies(get_response: _Answer) -> _Answer:
         if not _SESSION_KEY.fullmatch(request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")):
             request.COOKIES.pop(settings.SESSION_COOKIE_NAME, None)
 
+    return _preceded_by(ignore, get_response)
+
+
+def _preceded_by(look: Callable[[HttpRequest], None], get_response: _Answer) -> _Answer:
+    """Answers as `get_response` does, which may be a coroutine function or not, after a look at the request."""
     if iscoroutinefunction(get_response):
 
         async def answer_async(request: HttpRequest) -> HttpResponse:
-            ignore(request)
+            look(request)
             response: HttpResponse = await get_response(request)
             return response
 
         return answer_async
 
     def answer(request: HttpRequest) -> HttpResponse:
-        ignore(request)
+        look(request)
         return get_response(request)  # type: ignore[return-value]
 
     return answer
