@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import signal
 import statistics
 import sys
 import tempfile
 import time
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -35,8 +34,8 @@ from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.support.compiled import compiled
-from bench.support.control_plane import cpu_seconds
 from bench.support.memory import Memory, children, memory_of, resident_together
+from bench.support.processes import cpu_seconds, running
 from bench.support.report import Targets, report
 from bench.support.snapshot_server import SnapshotServer
 from gpu_agent.engines.numbers import readings
@@ -93,26 +92,6 @@ class Control(SnapshotServer):
                 part = f"gpu{labels['gpu']}" if "gpu" in labels else labels["engine"]
                 self.arrivals.append(Arrival(part, each.samples[0][0], now_ms))
         return web.Response(status=204)
-
-
-@asynccontextmanager
-async def running(
-    log: Path, *arguments: str, environment: Mapping[str, str] | None = None, stdout: int = DEVNULL
-) -> AsyncIterator[Process]:
-    """A process whose words go to a file: a pipe that nobody reads would stop it when it is full."""
-    with log.open("wb") as words:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", *arguments, stdin=DEVNULL, stdout=stdout, stderr=words,
-            env={**os.environ, **(environment or {})},
-        )  # fmt: skip
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            # One that is stopped ends only when it goes on.
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
-        await process.wait()
 
 
 async def engines(stack: AsyncExitStack, folder: Path, count: int) -> tuple[Process, list[int]]:

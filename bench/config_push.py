@@ -22,7 +22,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from bench.support.control_plane import REASON, cpu_seconds, enrol, resident_mib, wait_for, wait_until, web_process
+from bench.support.control_plane import REASON, enrol, wait_for, wait_until, web_process
+from bench.support.memory import resident_mib
+from bench.support.processes import cpu_seconds
 from bench.support.report import Targets, report
 from controlplane.rest_client import Rest
 

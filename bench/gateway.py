@@ -16,24 +16,23 @@ import argparse
 import asyncio
 import hashlib
 import json
-import os
 import secrets
-import socket
 import statistics
 import sys
 import tempfile
 import time
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from asyncio.subprocess import PIPE, Process
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from bench.support.http_load import request_bytes
+from bench.support.processes import cpu_seconds, running
 from bench.support.report import Targets, report
 from bench.support.snapshot_server import SnapshotServer, snapshot_server
+from controlplane.demo.ports import free_port
 
 CONCURRENT = 32
 PAUSE_MS = 100
@@ -86,28 +85,6 @@ def configuration(key: str, tokenizer: str, engine_port: int, silent_port: int) 
     }
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@asynccontextmanager
-async def running(log: Path, *arguments: str) -> AsyncIterator[Process]:
-    """A process whose words go to a file: a pipe that nobody reads would stop it when it is full."""
-    with log.open("wb") as words:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", *arguments, stdin=DEVNULL, stdout=DEVNULL, stderr=words
-        )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-
-
 async def answers(port: int, path: str, process: Process, log: Path) -> None:
     """Wait for a 200. Raises: RuntimeError with the process's own words if it ends, or does not answer in time."""
     deadline = time.monotonic() + START_SECONDS
@@ -137,12 +114,6 @@ async def load(port: int, body: Path, key: str, seconds: float, pause_ms: float)
     if set(result["statuses"]) != {"200"}:
         raise RuntimeError(f"answers other than 200: {result['statuses']}")
     return result
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its threads so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def leave(port: int, key: str, stream: bool, arrived: asyncio.Queue[SilentEngine]) -> float:

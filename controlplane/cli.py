@@ -140,11 +140,11 @@ def _open_with_keys() -> None:
 @contextmanager
 def _plain_storage_trouble() -> Iterator[None]:
     """Turn what a full, damaged or read-only disk brings into one sentence. Raises CannotStart."""
-    from django.db import DatabaseError
+    from django.db import Error
 
     try:
         yield
-    except (OSError, DatabaseError) as error:
+    except (OSError, Error) as error:
         directory = rows.DATA_DIR.read().absolute()
         raise CannotStart(f"the database or the data directory {directory} cannot be written: {error}") from error
 

@@ -226,7 +226,7 @@ class Agent:
                 self._reporter.report("engine_down", name, "critical", f"{subject} is down: {seen.error}")
         elif look.hung and name not in self._hung:
             self._hung.add(name)
-            self._reporter.report("engine_hung", name, "critical", f"{subject} hangs: {seen.error}")
+            self._reporter.report("engine_hung", name, "critical", f"{subject} is {seen.error}")
         elif look.hung is False and name in self._hung:
             self._hung.discard(name)
             self._reporter.report("engine_up", name, "info", f"engine {name} ({engine.kind}) works again")

@@ -47,8 +47,8 @@ REPORT_INTERVAL_SECONDS = Setting(
 PROBE_INTERVAL_SECONDS = Setting(
     "HEADWORKS_AGENT_PROBE_INTERVAL_SECONDS",
     5.0,
-    "Time between two looks at the engines, and so the longest time until a dead one is noticed. With each round the "
-    "samples of engines and GPUs are pushed.",
+    "Time between two looks at the engines, and so the longest time until a dead one is noticed. Each look's samples "
+    "are pushed as it ends.",
     number(0.1, 3600),
 )
 PAGE_TIMEOUT_SECONDS = Setting(

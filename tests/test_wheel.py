@@ -7,22 +7,15 @@ import sys
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("wire", "policy", "controlplane", "gateway", "gpu_agent", "simulator")
+from tests.test_project import PACKAGES, ROOT, project_files
+
 # Sources of what is shipped built, and what only developers read.
 NOT_SHIPPED = {".po", ".md", ".proto", ".pyi"}
 
 
 def test_a_wheel_holds_every_file_that_runs(tmp_path: Path) -> None:
     source = tmp_path / "source"
-    tracked = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    files = [name for name in tracked.stdout.split("\0") if name and (ROOT / name).is_file()]
+    files = [file.relative_to(ROOT).as_posix() for file in project_files()]
     for name in files:
         target = source / name
         target.parent.mkdir(parents=True, exist_ok=True)

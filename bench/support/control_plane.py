@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from controlplane.demo.ports import free_port
 from controlplane.rest_client import Rest
 from wire import PROTOCOL
 
@@ -24,9 +24,7 @@ REASON = "benchmark"
 @contextmanager
 def web_process(folder: Path) -> Iterator[tuple[Rest, int]]:
     """A control plane with its own database, as an admin's script and a process id."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     embedded = {"HEADWORKS_DATABASE_URL": "", "HEADWORKS_REDIS_URL": ""}
     own = {"HEADWORKS_DATA_DIR": str(folder), "HEADWORKS_HOST": "127.0.0.1", "HEADWORKS_PORT": str(port)}
     # Its nodes follow their streams and report nothing: silent, and not lost.
@@ -79,15 +77,3 @@ def wait_until(condition: Callable[[], bool], timeout_seconds: float) -> bool:
 def wait_for(condition: Callable[[], bool], what: str) -> None:
     if not wait_until(condition, START_SECONDS):
         raise RuntimeError(f"waited {START_SECONDS:g} s for {what}")
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its threads so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    (resident,) = [line for line in lines if line.startswith("VmRSS:")]
-    return round(int(resident.split()[1]) / 1024, 1)

@@ -26,6 +26,10 @@ def memory_of(pid: int) -> Memory:
     return Memory(int(rows["Rss:"]) * _KIB, int(rows["Pss:"]) * _KIB)
 
 
+def resident_mib(pid: int) -> float:
+    return round(memory_of(pid).resident / 2**20, 1)
+
+
 def resident_together(pids: Iterable[int]) -> int:
     """Bytes of memory that processes hold between them: a page of a file that several have mapped is there once."""
     of_files: set[tuple[str, int]] = set()

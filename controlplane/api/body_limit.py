@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
@@ -13,15 +13,12 @@ from django.db import connections
 
 from controlplane import settings_rows as rows
 from controlplane.api.failed import DATABASE_TROUBLE, failure
+from controlplane.core.asgi import Application, Message, Receive, Send, send_whole
 from controlplane.core.errors import Refused, TooLarge, problem_response
 from controlplane.core.security import admin
 
 log = logging.getLogger(__name__)
 
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
 UPLOAD = ("POST", "/api/v1/artifacts")
 
@@ -55,7 +52,7 @@ def with_body_limit(
             return
         bounds = _Bounds(scope, body_max, upload_max, may_upload)
         if (refused := await bounds.refusal(_content_length(scope))) is not None:
-            await _refuse(send, refused)
+            await send_whole(send, problem_response(refused))
             return
         taken, started = 0, False
 
@@ -74,7 +71,7 @@ def with_body_limit(
 
         await site(scope, counted, noted)
         if refused and not started:
-            await _refuse(send, refused)
+            await send_whole(send, problem_response(refused))
 
     return application
 
@@ -109,10 +106,3 @@ class _Bounds:
 def _content_length(scope: dict[str, Any]) -> int:
     """0 where it is not given; the server itself refuses one that is no number."""
     return next((int(value) for name, value in scope["headers"] if name == b"content-length" and value.isdigit()), 0)
-
-
-async def _refuse(send: Send, refused: Refused) -> None:
-    response = problem_response(refused)
-    headers = [(name.lower().encode(), value.encode()) for name, value in response.items()]
-    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": response.content, "more_body": False})

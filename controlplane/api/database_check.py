@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import Error, connection, transaction
 from django.db.models import F
 
 from controlplane.core.models import FieldKeyCanary
@@ -65,7 +65,7 @@ def write() -> str | None:
         connected = True
         with transaction.atomic():
             _write_the_same()
-    except (DatabaseError, InterfaceError) as error:
+    except Error as error:
         if getattr(error.__cause__, "sqlite_errorcode", None) in _BUSY:
             return None
         return "the database cannot be written" if connected else "the database does not answer"

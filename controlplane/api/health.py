@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from http import HTTPStatus
 
-from django.db import DatabaseError, InterfaceError
+from django.db import Error
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_GET
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -59,7 +59,7 @@ class FleetCollector(Collector):
         yield GaugeMetricFamily("headworks_config_streams", "Config streams open in this process.", len(hub.streams))
         try:
             stands = convergence()
-        except (DatabaseError, InterfaceError, Damaged):
+        except (Error, Damaged):
             return
         if stands["revision"] is not None:
             yield GaugeMetricFamily("headworks_config_revision", "Newest published revision.", stands["revision"])

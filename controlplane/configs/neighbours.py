@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import psycopg
 import redis
-from django.db import DatabaseError, connection
+from django.db import Error, connection
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -53,7 +53,7 @@ class Neighbours(ABC):
             return
         try:
             self._tell()
-        except (redis.RedisError, psycopg.Error, DatabaseError) as error:
+        except (redis.RedisError, psycopg.Error, Error) as error:
             self._lost(error)
 
     @abstractmethod

@@ -11,13 +11,11 @@ import io
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
-from django.http import HttpResponse
 
 from controlplane import settings_rows as rows
 from controlplane.configs import events
@@ -25,6 +23,7 @@ from controlplane.configs.hub import heads, hub
 from controlplane.configs.models import TargetState
 from controlplane.configs.slices import Slice
 from controlplane.configs.streams import Opener, Stream
+from controlplane.core.asgi import Application, Receive, Send, send_whole
 from controlplane.core.enrolment import check_protocol
 from controlplane.core.errors import Malformed, MethodNotAllowed, Refused, Unavailable, problem_response
 from controlplane.core.models import Target
@@ -36,10 +35,6 @@ PATH = "/api/v1/config/stream"
 PROTOCOL_HEADER = "X-Headworks-Protocol"
 MAX_HAVE_DIGITS = 16
 _SHA256 = re.compile("[0-9a-f]{64}")
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -69,11 +64,11 @@ async def config_stream(scope: dict[str, Any], receive: Receive, send: Send) -> 
     try:
         stream = await loop.run_in_executor(_threads, _open, scope, loop)
     except Refused as refused:
-        await _answer(send, problem_response(refused))
+        await send_whole(send, problem_response(refused))
         return
     except Exception:
         log.exception("a config stream could not be opened")
-        await _answer(send, problem_response(Unavailable("the control plane cannot answer now; try again")))
+        await send_whole(send, problem_response(Unavailable("the control plane cannot answer now; try again")))
         return
     hub.streams.add(stream)
     if hub.draining:
@@ -185,9 +180,3 @@ async def _say(send: Send, event: bytes) -> None:
 async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _answer(send: Send, response: HttpResponse) -> None:
-    headers = [(name.lower().encode(), value.encode()) for name, value in response.items()]
-    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": response.content, "more_body": False})

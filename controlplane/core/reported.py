@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-REPORTED_CHARACTERS = 500
+from wire.problems import cut
 
 
 def reported_text(text: str) -> str:
     """`text` without U+0000, which PostgreSQL cannot hold, and of 500 characters at most, the last then an ellipsis."""
-    if len(text) > REPORTED_CHARACTERS:
-        text = text[: REPORTED_CHARACTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"
-    return storable_text(text)
+    return storable_text(cut(text))
 
 
 def storable_text(text: str) -> str:

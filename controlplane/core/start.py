@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 from django.conf import settings
 from django.contrib.staticfiles.storage import ManifestStaticFilesStorage
-from django.db import DatabaseError, connection, transaction
+from django.db import Error, connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
 from controlplane import settings_rows as rows
@@ -27,7 +27,7 @@ def reach_database() -> None:
             psycopg.connect(**parameters).close()
         else:
             connection.ensure_connection()
-    except (DatabaseError, psycopg.Error) as error:
+    except (Error, psycopg.Error) as error:
         place = connection.settings_dict
         said = " ".join(str(error).split())
         if connection.vendor == "sqlite":

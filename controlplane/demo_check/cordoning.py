@@ -9,7 +9,7 @@ from controlplane.demo.fleet import Fleet
 from controlplane.demo.plan import ENGINES, GATEWAY, GPUS_PER_NODE, NODES, POOLS, RECEIVER, RULES, engines_of
 from controlplane.demo_check import incidents as inc
 from controlplane.demo_check.clients import Stream, served
-from controlplane.demo_check.observe import number, running_on, standing_of, taken_by
+from controlplane.demo_check.observe import applied_everywhere, number, running_on, standing_of, taken_by
 from controlplane.demo_check.steps import Steps, expect, wait_until
 
 CLIENT = "support"
@@ -187,8 +187,7 @@ class Cordoning:
         fleet = self._fleet
         reason = "check: the GPU was reset and tested"
         written = fleet.rest.post(f"/nodes/{FAULTY_NODE}/uncordon", reason=reason, wait="applied", timeout=10)
-        stands = written["convergence"]
-        expect(not stands["pending"] and not stands["refused"], f"not applied everywhere: {stands}")
+        stands = applied_everywhere(written)
         before = taken_by(fleet, CORDONED)
 
         def chosen() -> bool:

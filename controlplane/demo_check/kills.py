@@ -12,7 +12,7 @@ from controlplane.demo.plan import GATEWAY, NODES
 from controlplane.demo_check import incidents as inc
 from controlplane.demo_check.clients import served
 from controlplane.demo_check.cordoning import CLIENT, FAULTY_NODE, chosen_no_more
-from controlplane.demo_check.observe import all_converged, sample_times
+from controlplane.demo_check.observe import converge, sample_times
 from controlplane.demo_check.steps import Steps, expect, wait_until
 
 # A warning: it opens an incident and cordons nothing.
@@ -107,7 +107,7 @@ class Kills:
         inc.let_receiver_fail(self._fleet, 1)
         self._waiting = inc.throw_xid(self._fleet, STAYING_NODE, 5, NVLINK_ERROR)
         inc.counted_once(self._fleet, self._waiting)
-        ((incident,)) = inc.incidents_of(self._fleet, self._waiting)
+        (incident,) = inc.incidents_of(self._fleet, self._waiting)
         states = [delivery["state"] for delivery in incident["deliveries"]]
         expect(states == ["waiting"], f"deliveries are {states}")
         return "one delivery waits"
@@ -122,8 +122,7 @@ class Kills:
         return "one delivery, two attempts"
 
     def _converges(self) -> str:
-        wait_until(lambda: all_converged(self._fleet), "all targets run the newest revision")
-        return f"{len(self._fleet.rest.get('/config/convergence')['targets'])} targets"
+        return converge(self._fleet)
 
     def _samples_are_whole(self) -> str:
         """Those that were measured while the control plane was away included."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from controlplane.demo.fleet import Fleet
+from controlplane.demo_check.steps import expect, wait_until
 
 _RUNNING = re.compile(r"^vllm:num_requests_(?:running|waiting)\{[^}]*\} (\S+)$", re.M)
 _ENDED = re.compile(r"^vllm:request_success_total\{[^}]*\} (\S+)$", re.M)
@@ -18,6 +19,19 @@ _ENDED = re.compile(r"^vllm:request_success_total\{[^}]*\} (\S+)$", re.M)
 def all_converged(fleet: Fleet) -> bool:
     targets = fleet.rest.get("/config/convergence")["targets"]
     return bool(targets) and all(target["state"] == "applied" for target in targets)
+
+
+def converge(fleet: Fleet) -> str:
+    """Wait until every target runs the newest revision. Raises: NotHeld."""
+    wait_until(lambda: all_converged(fleet), "all targets run the newest revision")
+    return f"{len(fleet.rest.get('/config/convergence')['targets'])} targets"
+
+
+def applied_everywhere(written: dict[str, Any]) -> dict[str, Any]:
+    """Where a write with `wait=applied` stands. Raises: NotHeld unless every target runs it."""
+    stands: dict[str, Any] = written["convergence"]
+    expect(not stands["pending"] and not stands["refused"], f"not applied everywhere: {stands}")
+    return stands
 
 
 def standing_of(fleet: Fleet, kind: str, name: str) -> dict[str, Any]:

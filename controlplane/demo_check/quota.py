@@ -7,8 +7,8 @@ import re
 from controlplane.demo.fleet import Fleet
 from controlplane.demo.plan import GATEWAY
 from controlplane.demo_check.clients import chat, served
-from controlplane.demo_check.observe import all_converged
-from controlplane.demo_check.steps import Steps, expect, wait_until
+from controlplane.demo_check.observe import applied_everywhere, converge
+from controlplane.demo_check.steps import Steps, expect
 
 LIMITED, OTHER = "support", "research"
 # Room for one small answer (a prompt of some tokens and max_tokens 16), not for two at once.
@@ -46,7 +46,7 @@ def quota_loop(fleet: Fleet, steps: Steps) -> None:
     before: dict[str, int] = {}
 
     def note_revision() -> str:
-        wait_until(lambda: all_converged(fleet), "all targets run the newest revision")
+        converge(fleet)
         before["revision"] = fleet.rest.get("/config/convergence")["revision"]
         return f"revision {before['revision']}"
 
@@ -58,8 +58,7 @@ def quota_loop(fleet: Fleet, steps: Steps) -> None:
             wait="applied",
             timeout=10,
         )
-        stands = written["convergence"]
-        expect(not stands["pending"] and not stands["refused"], f"not applied everywhere: {stands}")
+        stands = applied_everywhere(written)
         expect(stands["revision"] > before["revision"], f"no new revision: {stands}")
         reached = f"{stands['applied']} of {stands['targets']} targets after {stands['waited_ms']} ms"
         return f"revision {stands['revision']} on {reached}"
@@ -77,15 +76,13 @@ def quota_loop(fleet: Fleet, steps: Steps) -> None:
     def comes_back() -> str:
         for name in ("web", "worker"):
             fleet.restart(name)
-        wait_until(lambda: all_converged(fleet), "all targets run the newest revision")
-        return f"{len(fleet.rest.get('/config/convergence')['targets'])} targets"
+        return converge(fleet)
 
     def roll_back() -> str:
         written = fleet.rest.post(
             f"/revisions/{before['revision']}/rollback", reason="check: take it back", wait="applied", timeout=10
         )
-        stands = written["convergence"]
-        expect(not stands["pending"] and not stands["refused"], f"not applied everywhere: {stands}")
+        stands = applied_everywhere(written)
         for _ in range(4):
             served(fleet, LIMITED)
         return f"revision {stands['revision']}; {LIMITED} 200, four times"

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from django.core.handlers.asgi import ASGIRequest
-from django.db import DatabaseError, connections
+from django.db import Error, connections
 from django.http import HttpResponse
 
 from controlplane import settings_rows as rows
+from controlplane.core.asgi import Application, Receive, Send, send_whole
 from controlplane.core.errors import Malformed, Refused, TooLarge, problem_response
 from controlplane.telemetry import receiver
 from controlplane.telemetry.refusals import Busy
@@ -30,10 +31,6 @@ _IN_HAND_MAX = 64
 _threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="remote-write")
 
 T = TypeVar("T")
-Message = dict[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
 
 class Left(Exception):
@@ -50,11 +47,11 @@ def with_remote_write(site: Application) -> Application:
             await site(scope, receive, send)
             return
         if in_hand >= _IN_HAND_MAX:
-            await _answer(send, problem_response(Busy("too many writes at once; send again")))
+            await send_whole(send, problem_response(Busy("too many writes at once; send again")))
             return
         in_hand += 1
         try:
-            await _answer(send, await _written(scope, receive))
+            await send_whole(send, await _written(scope, receive))
         except Left:
             pass
         finally:
@@ -70,7 +67,7 @@ async def _written(scope: dict[str, Any], receive: Receive) -> HttpResponse:
         await _in_thread(lambda: receiver.take(target, body))
     except Refused as refused:
         return problem_response(refused)
-    except DatabaseError as error:
+    except Error as error:
         log.error("a write could not be checked: %s", error)
         return problem_response(Busy("the database does not answer now; send again"))
     return HttpResponse(status=HTTPStatus.NO_CONTENT)
@@ -104,9 +101,3 @@ async def _body(receive: Receive, limit_bytes: int) -> bytes:
                     return b"".join(parts)
     except TimeoutError:
         raise Malformed(f"the body did not come within {_BODY_SECONDS:g} s") from None
-
-
-async def _answer(send: Send, response: HttpResponse) -> None:
-    headers = [(name.lower().encode(), value.encode()) for name, value in response.items()]
-    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    await send({"type": "http.response.body", "body": response.content, "more_body": False})

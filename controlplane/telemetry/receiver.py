@@ -20,12 +20,12 @@ from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
 from controlplane import settings_rows as rows
-from controlplane.core.errors import Refused, TooLarge, problem_response
+from controlplane.core.errors import MethodNotAllowed, Refused, TooLarge, problem_response
 from controlplane.core.models import Target, TargetKind
 from controlplane.core.security import target_of
 from controlplane.telemetry import forwarding
 from controlplane.telemetry.ownership import check_series
-from controlplane.telemetry.refusals import BadWrite, Busy, MethodNotAllowed, UnsupportedForm
+from controlplane.telemetry.refusals import BadWrite, Busy, UnsupportedForm
 from controlplane.telemetry.store.admission import Window
 from controlplane.telemetry.store.database import FILE_NAME, StoreUnavailable
 from controlplane.telemetry.store.packing import pack

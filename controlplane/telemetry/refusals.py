@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-from controlplane.core.errors import Refused
+from controlplane.core.errors import Refused, Unavailable
 
 RETRY_AFTER_SECONDS = 5
 
@@ -19,18 +19,12 @@ class UnsupportedForm(Refused):
     status, code = HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported_form"
 
 
-class MethodNotAllowed(Refused):
-    status, code = HTTPStatus.METHOD_NOT_ALLOWED, "method_not_allowed"
-
-
 class TooManyWrites(Refused):
     status, code = HTTPStatus.TOO_MANY_REQUESTS, "too_many_writes"
 
 
-class Busy(Refused):
+class Busy(Unavailable):
     """Send the same again later."""
-
-    status, code = HTTPStatus.SERVICE_UNAVAILABLE, "unavailable"
 
     def __init__(self, detail: str, retry_after_seconds: int = RETRY_AFTER_SECONDS) -> None:
         super().__init__(detail, retry_after_seconds=retry_after_seconds)

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from gpu_agent.nvml.fields import FIELDS, Poll
 from gpu_agent.nvml.source import FieldValue, Identity, Source, Unreadable, Unusable
+from wire.files import read_bounded
 
 _MAX_FILE_BYTES = 4 << 20
 _HANG_POLL_SECONDS = 0.01
@@ -133,19 +134,12 @@ class SimulatedSource:
                 found = self._path.stat()
                 stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
                 if latest is None or stamp != self._stamp:
-                    latest = msgspec.json.decode(self._bytes(), type=_Machine)
+                    latest = msgspec.json.decode(read_bounded(self._path, _MAX_FILE_BYTES), type=_Machine)
                     self._latest, self._stamp = latest, stamp
             except (OSError, ValueError) as error:
                 if latest is None:
                     raise Unusable(f"{self._path} is no state file of simulated GPUs: {error}") from error
             return latest
-
-    def _bytes(self) -> bytes:
-        with self._path.open("rb") as file:
-            data = file.read(_MAX_FILE_BYTES + 1)
-        if len(data) > _MAX_FILE_BYTES:
-            raise ValueError(f"longer than {_MAX_FILE_BYTES} bytes")
-        return data
 
 
 def _value(gpu: _Gpu, name: str) -> FieldValue:

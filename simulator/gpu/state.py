@@ -20,7 +20,6 @@ MAX_XIDS = 64
 MIG_INSTANCES = 7
 _MAX_FILE_BYTES = 4 << 20
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-UNSUPPORTED: Literal["unsupported"] = "unsupported"
 Value = Count | Literal["unsupported"]
 
 

@@ -140,7 +140,7 @@ async def test_an_engine_that_hangs_is_told_once_and_again_when_it_goes_on(contr
         await body_where(control, lambda found: found.get(("headworks_engine_hung", "")) == 0)
         (hung,) = await control.posted(EVENTS_PATH)
         assert (hung["kind"], hung["subject"], hung["severity"]) == ("engine_hung", "e1", "critical")
-        said = "engine e1 (vllm, pool short) hangs: hung: requests running 2, nothing moved since "
+        said = "engine e1 (vllm, pool short) is hung: requests running 2, nothing moved since "
         assert hung["detail"].startswith(said)
         # No look of these is told again.
         for _ in range(3):

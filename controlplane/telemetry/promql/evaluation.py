@@ -15,7 +15,7 @@ from controlplane.telemetry.promql.budget import Budget
 from controlplane.telemetry.promql.errors import BadQuery, Unsupported
 from controlplane.telemetry.promql.functions import READS_WHOLE_WINDOWS, Context, call
 from controlplane.telemetry.promql.grammar import matchers_of, milliseconds
-from controlplane.telemetry.promql.values import Scalar, Value, Vector, Windows
+from controlplane.telemetry.promql.values import Scalar, Value, Vector, Windows, empty
 from controlplane.telemetry.store.columns import Bools, Columns, Ints, bits_of
 from controlplane.telemetry.store.matching import Matcher, Operator
 from controlplane.telemetry.store.reader import Selection
@@ -81,7 +81,7 @@ class Evaluation:
         at = self._shifted(tree)
         labels, columns = self._selected(tree, int(at.min()) - self.look_back_ms, int(at.max()))
         if not labels:
-            return Vector([], np.empty((0, len(at))), np.empty((0, len(at)), np.bool_))
+            return empty(len(at))
         newest = _after(columns, len(labels), at) - 1
         first = np.searchsorted(columns.series, np.arange(len(labels)))[:, None]
         inside = np.maximum(newest, 0)

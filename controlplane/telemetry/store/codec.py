@@ -32,7 +32,7 @@ def encode_times(times_ms: Ints) -> bytes:
     """At least one time, ascending."""
     first = int(times_ms[0])
     steps = np.diff(times_ms)
-    step = int(steps[0]) if len(steps) else len(steps)
+    step = int(steps[0]) if len(steps) else 0
     tag, payload = _packed(np.diff(steps))
     return _FIRST_TWO.pack(tag, first, step) + payload
 

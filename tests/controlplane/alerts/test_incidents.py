@@ -307,10 +307,10 @@ def test_a_hang_is_over_when_its_engine_is_up_and_nothing_is_said_against_it(pos
 
 
 def test_a_hung_engine_has_an_incident_until_it_works_again(post: Post) -> None:
-    post(event("engine_hung", subject="e1", detail="engine e1 (vllm, pool short) hangs: hung: requests running 1"))
+    post(event("engine_hung", subject="e1", detail="engine e1 (vllm, pool short) is hung: requests running 1"))
     incident = Incident.objects.get()
     assert (incident.labels["alertname"], incident.state) == ("EngineHung", IncidentState.FIRING)
-    assert incident.title == "n1: engine e1 (vllm, pool short) hangs"
+    assert incident.title == "n1: engine e1 (vllm, pool short) is hung"
     post(event("engine_up", "info", subject="e1", detail="engine e1 (vllm) works again"))
     incident.refresh_from_db()
     assert incident.state == IncidentState.RESOLVED

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import OperationalError
+from django.db import InterfaceError, OperationalError
 
 from controlplane.telemetry import ingest, receiver
 from controlplane.telemetry.ingest import PATH, with_remote_write
@@ -120,9 +120,10 @@ async def test_too_many_at_once_are_told_to_come_again(application, gateway, now
     assert await call(application, parts(written(now_ms, "b")), gateway.token) == (204, b"")
 
 
-async def test_a_database_that_is_away_asks_to_send_again(application, gateway, now_ms, monkeypatch):
+@pytest.mark.parametrize("lost", [OperationalError("no connection"), InterfaceError("connection already closed")])
+async def test_a_database_that_is_away_asks_to_send_again(application, gateway, now_ms, monkeypatch, lost):
     def away(request: Any) -> None:
-        raise OperationalError("no connection")
+        raise lost
 
     monkeypatch.setattr(receiver, "target_of", away)
     status, _ = await call(application, parts(written(now_ms)), gateway.token)

@@ -1,0 +1,38 @@
+"""Processes of a benchmark, ended with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+
+@asynccontextmanager
+async def running(
+    log: Path, *arguments: str, environment: Mapping[str, str] | None = None, stdout: int = DEVNULL
+) -> AsyncIterator[Process]:
+    """A process whose words go to a file: a pipe that nobody reads would stop it when it is full."""
+    with log.open("wb") as words:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", *arguments, stdin=DEVNULL, stdout=stdout, stderr=words,
+            env={**os.environ, **(environment or {})},
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            # One that is stopped ends only when it goes on.
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        await process.wait()
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process and its threads so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
