@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
-from http import HTTPStatus
 from importlib import import_module
 
 import msgspec
@@ -18,11 +17,12 @@ from django.conf import settings
 from django.contrib.auth import get_user
 from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from controlplane.configs.events import PING
 from controlplane.configs.hub import hub
 from controlplane.core.models import User
+from controlplane.web.live import log_in_first, stream_of
 from dashboards.asked import Asked
 from dashboards.charts import CHARTS
 from dashboards.figures import newer_points
@@ -31,7 +31,6 @@ from dashboards.shared import Shared
 
 # How soon a browser comes back.
 OPENING = b"retry: 1000\n\n"
-PING = b": ping\n\n"
 # The log-in is looked at as often: a session that ended or was revoked ends its streams.
 LOOK_SECONDS = 5.0
 # The browser then comes back by itself. A stream must not hold a process that wants to restart for ever.
@@ -51,15 +50,10 @@ async def live(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     A log-in is needed; without one EventSource does not try again.
     """
     if not await sync_to_async(_is_logged_in, thread_sensitive=False)(request):
-        return HttpResponse(
-            _("Log in first."), status=HTTPStatus.UNAUTHORIZED, content_type="text/plain; charset=utf-8"
-        )
+        return log_in_first()
     asked = Asked.of(request.GET.dict())
     known = _moment(request.headers.get("Last-Event-ID")) or _moment(request.GET.get("after"))
-    response = StreamingHttpResponse(_stream(request, asked, known), content_type="text/event-stream")
-    response["Cache-Control"] = "no-store"
-    response["X-Accel-Buffering"] = "no"
-    return response
+    return stream_of(_stream(request, asked, known))
 
 
 async def _stream(request: HttpRequest, asked: Asked, known_ms: int) -> AsyncIterator[bytes]:

@@ -15,6 +15,11 @@ class Severity(models.TextChoices):
     WARNING = "warning", _("warning")
     CRITICAL = "critical", _("critical")
 
+    @property
+    def rank(self) -> int:
+        """The higher, the graver."""
+        return list(Severity).index(self)
+
 
 class IncidentState(models.TextChoices):
     FIRING = "firing", _("firing")
@@ -51,7 +56,7 @@ class IncidentEntry(models.Model):
 
     incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="entries")
     at = models.DateTimeField()
-    # started, event, cordoned, not_cordoned, uncordoned, revision, delivered, delivery_failed, resolved, …
+    # started, event, severity, cordoned, not_cordoned, uncordoned, delivered, delivery_failed, resolved.
     kind = models.CharField(max_length=32)
     text = models.CharField(max_length=2000)
     # Names and numbers behind the text, such as {"revision": 12} or {"receiver": "oncall"}.

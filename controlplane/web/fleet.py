@@ -106,11 +106,10 @@ class NodeLine:
 
     @property
     def cordon_untold(self) -> str:
-        """The cordon's reason, unless it is its agent's words that the title of an incident begins with."""
-        reason = self.row.cordon_reason
+        """The cordon's reason, unless the incident that the policy set it for is shown."""
         by_policy = self.cordon is not None and self.cordon.actor_kind == "target"
-        told = by_policy and any(reason.startswith(headline_of(incident)) for incident in self.incidents)
-        return "" if told else reason
+        told = by_policy and any(incident.cordons.all() for incident in self.incidents)
+        return "" if told else self.row.cordon_reason
 
     @property
     def simulated(self) -> bool:
@@ -203,7 +202,8 @@ def _grouped(reasons: list[str]) -> list[Reason]:
 
 def _firing(nodes: list[str]) -> Mapping[str, list[Incident]]:
     found: defaultdict[str, list[Incident]] = defaultdict(list)
-    for incident in Incident.objects.filter(state=IncidentState.FIRING, node__in=nodes).order_by("started_at", "pk"):
+    firing = Incident.objects.filter(state=IncidentState.FIRING, node__in=nodes).prefetch_related("cordons")
+    for incident in firing.order_by("started_at", "pk"):
         found[incident.node].append(incident)
     return found
 

@@ -14,10 +14,9 @@ from django.utils import timezone
 from controlplane.alerts.models import Delivery, Incident, IncidentState, Receiver, Severity
 
 RESOLVED_PER_PAGE = 50
-_BY_GRAVITY = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 # A fleet on fire is read from the worst down; the REST call gives all.
 FIRING_SHOWN = 200
-_WORST_FIRST = Case(*(When(severity=severity, then=Value(rank)) for rank, severity in enumerate(_BY_GRAVITY)))
+_WORST_FIRST = Case(*(When(severity=each, then=Value(-each.rank)) for each in Severity))
 
 
 @dataclass(frozen=True)

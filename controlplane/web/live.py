@@ -17,6 +17,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from controlplane.configs.events import PING
 from controlplane.configs.hub import hub
 from controlplane.core.models import User
 from controlplane.web.convergence import summary
@@ -29,7 +30,6 @@ GATHER_SECONDS = 0.1
 LOOK_AT_LEAST_EVERY_SECONDS = 5.0
 # How soon a browser comes back.
 OPENING = b"retry: 500\n\n"
-PING = b": ping\n\n"
 PING_SECONDS = 10.0
 # The browser then comes back by itself, and its log-in is checked anew.
 STREAM_SECONDS = 300.0
@@ -116,12 +116,19 @@ async def live(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """The stream of one browser. A log-in is needed; without one EventSource does not try again."""
     user = await request.auser()
     if not isinstance(user, User):
-        return HttpResponse(
-            _("Log in first."), status=HTTPStatus.UNAUTHORIZED, content_type="text/plain; charset=utf-8"
-        )
+        return log_in_first()
     # Django keeps this request's thread, and what it holds, until the stream ends: give back its database connection.
     await sync_to_async(close_old_connections)()
-    response = StreamingHttpResponse(_events(), content_type="text/event-stream")
+    return stream_of(_events())
+
+
+def log_in_first() -> HttpResponse:
+    return HttpResponse(_("Log in first."), status=HTTPStatus.UNAUTHORIZED, content_type="text/plain; charset=utf-8")
+
+
+def stream_of(events: AsyncIterator[bytes]) -> StreamingHttpResponse:
+    """Server-sent events that nothing between here and the browser keeps back."""
+    response = StreamingHttpResponse(events, content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"
     return response

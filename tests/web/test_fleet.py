@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.html import escape
 
-from controlplane.alerts.models import NodeEvent
+from controlplane.alerts.models import Incident, NodeEvent, PolicyCordon
 from controlplane.core.changes import Actor, unit_of_work
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.models import Engine, Node
@@ -85,17 +85,20 @@ def test_an_incident_is_named_once_and_its_cause_not_again(viewer: Client) -> No
 XID = "XID 79 (GPU has fallen off the bus) on GPU 3 (NVIDIA H100 80GB HBM3, 00000000:1B:00.0)"
 
 
-def cordoned_row(viewer: Client, actor: Actor, reason: str) -> str:
+def cordoned_row(viewer: Client, actor: Actor, reason: str, *, for_its_incident: bool = False) -> str:
     """The row of a node with an XID that `actor` cordoned."""
     node("rack-1", lost=[3])
     fault("rack-1", XID)
     with unit_of_work(actor, reason) as unit:
         NODES.cordon(unit, "rack-1")
+        if for_its_incident:
+            PolicyCordon.objects.create(node="rack-1", at=timezone.now(), incident=Incident.objects.get())
     return row_of(viewer.get(FLEET).content.decode(), "rack-1")
 
 
 def test_what_an_incident_says_the_cordon_of_the_policy_does_not_say_again(viewer: Client) -> None:
-    row = cordoned_row(viewer, Actor("target", "node/rack-1"), f"{XID}: class hardware, action cordon_reboot")
+    reason = f"{XID}: class  hardware, action cordon_reboot"
+    row = cordoned_row(viewer, Actor("target", "node/rack-1"), reason, for_its_incident=True)
     assert row.count("XID 79") == 1
     assert "action cordon_reboot" not in row
     # Which part it is, the page of the node says.

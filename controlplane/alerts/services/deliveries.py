@@ -13,7 +13,7 @@ from controlplane.alerts.waking import wake_on_commit
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Conflict, NotFound, Refused
-from controlplane.core.nouns import PAGE_ROWS
+from controlplane.core.nouns import PAGE_ROWS, page_of
 from wire.canonical import Document
 from wire.problems import Problem
 
@@ -58,8 +58,8 @@ def _held_receivers() -> list[rows.Receiver]:
 
 
 def _reaches(incident: rows.Incident, receiver: rows.Receiver) -> bool:
-    order = [severity.value for severity in rows.Severity]
-    return receiver.enabled and order.index(incident.severity) >= order.index(receiver.min_severity)
+    reached = rows.Severity(incident.severity).rank >= rows.Severity(receiver.min_severity).rank
+    return receiver.enabled and reached
 
 
 def resend(unit: UnitOfWork, delivery_id: uuid.UUID) -> rows.Delivery:
@@ -117,8 +117,7 @@ def page(
         if last is None:
             raise Refused("the page before is gone", [Problem("/after", "reference", "start at the first page again")])
         deliveries = deliveries.filter(Q(created_at__lt=last.created_at) | Q(created_at=last.created_at, pk__lt=after))
-    found = list(deliveries.order_by("-created_at", "-pk")[: limit + 1])
-    return found[:limit], str(found[limit - 1].pk) if len(found) > limit else None
+    return page_of(deliveries.order_by("-created_at", "-pk"), limit, lambda row: str(row.pk))
 
 
 def describe(row: rows.Delivery) -> Document:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from django.db import IntegrityError, transaction
 
 from controlplane.alerts import models as rows
+from controlplane.alerts.health import TITLE_CHARACTERS
 from controlplane.alerts.services import deliveries
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
@@ -17,8 +18,7 @@ from controlplane.core.nouns import PAGE_ROWS, page_of
 from wire.canonical import Document, content_hash
 
 NOUN = "incident"
-_SEVERITIES = list(rows.Severity)
-_TEXT_CHARACTERS, _TITLE_CHARACTERS, _NODE_CHARACTERS = 2000, 200, 63
+_TEXT_CHARACTERS, _NODE_CHARACTERS = 2000, 63
 
 
 def fingerprint(labels: Mapping[str, str]) -> str:
@@ -48,7 +48,7 @@ def open_incident(
             fingerprint=digest,
             source=source,
             severity=severity,
-            title=title[:_TITLE_CHARACTERS],
+            title=title[:TITLE_CHARACTERS],
             labels=labels,
             annotations=annotations,
             started_at=at,
@@ -58,7 +58,7 @@ def open_incident(
             note(incident, "started", text, at)
             deliveries.enqueue(incident, "firing")
             return incident, True
-    if _SEVERITIES.index(rows.Severity(severity)) > _SEVERITIES.index(rows.Severity(incident.severity)):
+    if rows.Severity(severity).rank > rows.Severity(incident.severity).rank:
         _raise_severity(incident, severity, at)
     return incident, False
 

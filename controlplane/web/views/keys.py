@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from http import HTTPStatus
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane.core.changes import UnitOfWork
-from controlplane.core.errors import NotFound, Refused
+from controlplane.core.errors import NotFound
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.tenants import services
@@ -23,37 +21,31 @@ from controlplane.web.convergence import progress_of
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import NewKeyForm
 from controlplane.web.views.review import Proposal, confirm
-from controlplane.web.writing import MadeAlready, make_secret
+from controlplane.web.views.secret import secret_page
 
 
 @page(Role.OPERATOR)
 def new_key(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     services.get(name)
-    done = reverse("web:tenant", args=[name])
+    form = NewKeyForm(request.POST or None)
+
+    def create(unit: UnitOfWork) -> str:
+        days = form.cleaned_data["days"]
+        expires_at = None if days is None else timezone.now() + timedelta(days=days)
+        return services.create_key(unit, name, {"label": form.cleaned_data["label"], "expires_at": expires_at})[1]
+
+    def shown(unit: UnitOfWork) -> dict[str, Any]:
+        return {"change": unit.change_id, "convergence": progress_of(unit.change_id)}
+
     frame: dict[str, Any] = {
         "section": "tenants",
         "title": _("New key for %(name)s") % {"name": name},
         "trail": _trail(name),
+        "done": reverse("web:tenant", args=[name]),
+        "name": name,
+        "curl_key": curl(request, "POST", f"/tenants/{name}/keys", query=reason_of(request), body={"label": "LABEL"}),
     }
-    form = NewKeyForm(request.POST or None)
-    if form.is_valid():
-        days = form.cleaned_data["days"]
-        expires_at = None if days is None else timezone.now() + timedelta(days=days)
-        fields: dict[str, Any] = {"label": form.cleaned_data["label"], "expires_at": expires_at}
-        try:
-            unit, secret = make_secret(caller, form, lambda unit: services.create_key(unit, name, fields)[1])
-        except MadeAlready as refused:
-            context = {**frame, "done": done, "again": request.path}
-            return render(request, "web/made_already.html", context, status=refused.status)
-        except Refused as refused:
-            form.take_refusal(refused)
-        else:
-            following = {"change": unit.change_id, "convergence": progress_of(unit.change_id)}
-            return render(request, "web/secret.html", {**frame, **following, "secret": secret, "done": done})
-    line = curl(request, "POST", f"/tenants/{name}/keys", query=reason_of(request), body={"label": "LABEL"})
-    status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
-    context = {**frame, "form": form, "name": name, "curl_key": line}
-    return render(request, "web/key_form.html", context, status=status)
+    return secret_page(request, caller, form, create, "web/key_form.html", frame, shown)
 
 
 @page(Role.OPERATOR)

@@ -27,7 +27,7 @@ from controlplane.web.access import page
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import NewReceiverForm, ReceiverForm, SecretForm
 from controlplane.web.views.review import Proposal, confirm, propose
-from controlplane.web.writing import MadeAlready, make_secret
+from controlplane.web.views.secret import secret_page
 
 
 @page()
@@ -73,21 +73,9 @@ def rotate_secret(request: HttpRequest, caller: Caller, name: str) -> HttpRespon
 def _secret_page(
     request: HttpRequest, caller: Caller, form: SecretForm, make: Callable[[UnitOfWork], str], frame: dict[str, Any]
 ) -> HttpResponse:
-    """The form, and once it was sent the secret, which is shown this once."""
-    done = reverse("web:receivers")
-    context = {"section": "incidents", "trail": _trail(), "form": form, "done": done, **frame}
-    if form.is_valid():
-        try:
-            _unit, secret = make_secret(caller, form, make)
-        except MadeAlready as refused:
-            return render(request, "web/made_already.html", {**context, "again": request.path}, status=refused.status)
-        except Refused as refused:
-            form.take_refusal(refused)
-        else:
-            note = _("It is shown this once. It is kept sealed, to sign with, and nobody can have it shown again.")
-            return render(request, "web/secret.html", {**context, "secret": secret, "kept": note})
-    status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
-    return render(request, "web/receiver_form.html", context, status=status)
+    note = _("It is shown this once. It is kept sealed, to sign with, and nobody can have it shown again.")
+    frame = {"section": "incidents", "trail": _trail(), "done": reverse("web:receivers"), **frame}
+    return secret_page(request, caller, form, make, "web/receiver_form.html", frame, lambda unit: {"kept": note})
 
 
 @page(Role.ADMIN)

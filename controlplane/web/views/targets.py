@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from http import HTTPStatus
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -14,7 +13,7 @@ from django.utils.translation import gettext as _
 from controlplane import settings_rows
 from controlplane.core import enrolment
 from controlplane.core.changes import UnitOfWork
-from controlplane.core.errors import NotFound, Refused
+from controlplane.core.errors import NotFound
 from controlplane.core.models import Role, Target, TargetKind
 from controlplane.core.security import Caller
 from controlplane.web.access import page
@@ -23,7 +22,7 @@ from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import JoinTokenForm
 from controlplane.web.panels import shared_panel
 from controlplane.web.views.review import Proposal, confirm
-from controlplane.web.writing import MadeAlready, make_secret
+from controlplane.web.views.secret import secret_page
 
 
 @page()
@@ -45,25 +44,27 @@ def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
 @page(Role.ADMIN)
 def join(request: HttpRequest, caller: Caller) -> HttpResponse:
     done = reverse("web:targets")
-    frame: dict[str, Any] = {"section": "targets", "title": _("New join token"), "trail": [(done, _("Targets"))]}
     form = JoinTokenForm(request.POST or None)
-    minutes = settings_rows.JOIN_TOKEN_MINUTES.read()
-    if form.is_valid():
-        kind, name = form.cleaned_data["kind"], form.cleaned_data["name"]
-        try:
-            _unit, secret = make_secret(caller, form, lambda unit: enrolment.create_join_token(unit, kind, name)[1])
-        except MadeAlready as refused:
-            context = {**frame, "done": done, "again": request.path}
-            return render(request, "web/made_already.html", context, status=refused.status)
-        except Refused as refused:
-            form.take_refusal(refused)
-        else:
-            shown = {"secret": secret, "done": done, "start": _start_command(request, kind, name)}
-            return render(request, "web/secret.html", {**frame, **shown, "warning": _replaces(kind, name)})
-    status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
-    line = curl(request, "POST", "/targets/join-tokens", query=reason_of(request), body={"kind": "gateway"})
-    form_context = {**frame, "form": form, "minutes": minutes, "curl_join": line}
-    return render(request, "web/join.html", form_context, status=status)
+
+    def asked() -> tuple[str, str]:
+        return form.cleaned_data["kind"], form.cleaned_data["name"]
+
+    def shown(unit: UnitOfWork) -> dict[str, Any]:
+        return {"start": _start_command(request, *asked()), "warning": _replaces(*asked())}
+
+    frame: dict[str, Any] = {
+        "section": "targets",
+        "title": _("New join token"),
+        "trail": [(done, _("Targets"))],
+        "done": done,
+        "minutes": settings_rows.JOIN_TOKEN_MINUTES.read(),
+        "curl_join": curl(request, "POST", "/targets/join-tokens", query=reason_of(request), body={"kind": "gateway"}),
+    }
+
+    def create(unit: UnitOfWork) -> str:
+        return enrolment.create_join_token(unit, *asked())[1]
+
+    return secret_page(request, caller, form, create, "web/join.html", frame, shown)
 
 
 def _replaces(kind: str, name: str) -> str:

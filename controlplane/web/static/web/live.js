@@ -1,5 +1,6 @@
 // One stream from the server while the tab is seen. Each message becomes the event "convergence" on <body>, and a
-// newer revision "published" before it: panels name them in hx-trigger. The header's pill and count follow the data.
+// newer revision "published", another number of incidents that fire "firing" before it: panels name them in hx-trigger.
+// The header's pill and count follow the data.
 (() => {
   "use strict";
   const pill = document.querySelector("[data-live]");
@@ -10,6 +11,7 @@
   const reopenMs = 5000;
   let source = null;
   let revision = null;
+  let firing = null;
   let silence = 0;
 
   const show = (state, text) => {
@@ -29,6 +31,8 @@
     const now = JSON.parse(message.data);
     show(now.look, pill.dataset.told.replace("{applied}", now.applied).replace("{targets}", now.targets));
     count(now.firing);
+    if (now.firing !== firing) document.body.dispatchEvent(new CustomEvent("firing"));
+    firing = now.firing;
     if (now.revision !== revision) document.body.dispatchEvent(new CustomEvent("published"));
     revision = now.revision;
     document.body.dispatchEvent(new CustomEvent("convergence"));
