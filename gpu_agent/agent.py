@@ -22,6 +22,7 @@ from gpu_agent.nvml.collector import CollectorOptions, GpuCollector
 from gpu_agent.nvml.metrics import samples as gpu_samples
 from gpu_agent.nvml.readings import GpuReadings, Source
 from gpu_agent.nvml.reports import gpu_problems, gpu_reports
+from gpu_agent.policy import NodePolicy
 from gpu_agent.samples import Sample
 from gpu_agent.telemetry import Telemetry
 from gpu_agent.usage import own_samples
@@ -55,6 +56,7 @@ class Options:
     spool_bytes: int
     event_spool_bytes: int
     gpus: CollectorOptions
+    policy: NodePolicy
 
 
 class Agent:

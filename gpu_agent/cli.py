@@ -14,6 +14,7 @@ from gpu_agent import settings
 from gpu_agent.agent import Agent, Options
 from gpu_agent.nvml.collector import CollectorOptions
 from gpu_agent.nvml.xids import BadXidRules
+from gpu_agent.policy import BadPolicy, load_policy
 from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
 from wire.settings import BadSetting, check_all
 from wire.target import TargetRefused
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         options = _options(arguments)
         asyncio.run(_serve(options, _enrolment(options, arguments)))
-    except (BadSetting, BadXidRules, CannotEnrol) as error:
+    except (BadSetting, BadXidRules, BadPolicy, CannotEnrol) as error:
         print(f"headworks-agent: {error}", file=sys.stderr)
         return 2
     except TargetRefused as error:
@@ -77,6 +78,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         spool_bytes=settings.SPOOL_BYTES.read(),
         event_spool_bytes=settings.EVENT_SPOOL_BYTES.read(),
         gpus=CollectorOptions.from_settings(name, state_dir),
+        policy=load_policy(settings.POLICY_FILE.read()),
     )
 
 

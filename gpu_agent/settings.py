@@ -133,6 +133,13 @@ XID_RULES_FILE = Setting(
     "JSON file with this site's own classes and actions of XIDs, over the built-in table. Empty: none.",
     str,
 )
+POLICY_FILE = Setting(
+    "HEADWORKS_AGENT_POLICY_FILE",
+    "",
+    "JSON file that says what may be done to this node and its engines, and what only it knows of them. Empty: nothing "
+    "may be done.",
+    str,
+)
 HOSTNAME_LABEL = Setting(
     "HEADWORKS_AGENT_HOSTNAME_LABEL",
     "Hostname",
@@ -180,6 +187,7 @@ SETTINGS = (
     KMSG_PATH,
     KMSG_SCAN_SECONDS,
     XID_RULES_FILE,
+    POLICY_FILE,
     HOSTNAME_LABEL,
     SPOOL_BYTES,
     EVENT_SPOOL_BYTES,

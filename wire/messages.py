@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from wire.problems import MAX_PROBLEMS as MAX_PROBLEMS
 from wire.problems import Problem
-from wire.snapshot import EpochMillis, Name, Positive, Sha256
+from wire.snapshot import ActId, EpochMillis, Name, Positive, Sha256
 
 TargetKind = Literal["gateway", "node"]
 Token = Annotated[str, Meta(min_length=20, max_length=200)]
@@ -19,6 +19,7 @@ Revision = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 # What reading JSON from outside raises: not JSON or not of the type, not UTF-8, nested too deeply.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 MAX_ENGINES = 256
+MAX_ACTS = 256
 Whole = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
@@ -96,20 +97,62 @@ class GpuReport(Struct, frozen=True, omit_defaults=True):
     state: Literal["ok", "unresponsive", "lost", "error"] = "ok"
 
 
+Condition = Literal["ok", "hung", "paused", "sleeping", "dead", "unreachable"]
+
+
 class EngineReport(Struct, frozen=True, omit_defaults=True):
-    """What an agent saw of one engine. `state`: `up` answered its health check, `down` did not."""
+    """What an agent saw of one engine. `state`: `up` answered its health check, `down` did not.
+
+    `condition` of one that is up: `hung` has work and does none, `paused` and `sleeping` were told to do none. Of one
+    that is down: `dead` refused the connection or said that it is ill, `unreachable` did not answer at all.
+    `arguments`: what it was started with, without secrets. `start_phases_ms`: how long each phase of its start took.
+    `probes`: what was tried on it, by name, and whether it held.
+    """
 
     name: Name
     state: Literal["up", "down", "starting"]
     version: ShortText | UnsetType = UNSET
     kv_capacity_tokens: Whole | UnsetType = UNSET
     error: LongText | UnsetType = UNSET
+    condition: Condition = "ok"
+    started_at_ms: EpochMillis | UnsetType = UNSET
+    arguments: Annotated[dict[ShortText, ShortText], Meta(max_length=200)] = {}
+    start_phases_ms: Annotated[dict[ShortText, Whole], Meta(max_length=32)] = {}
+    model_path: LongText | UnsetType = UNSET
+    model_bytes: Whole | UnsetType = UNSET
+    probes: Annotated[dict[ShortText, Literal["ok", "failed"]], Meta(max_length=16)] = {}
+
+
+class FoundEngine(Struct, frozen=True, omit_defaults=True):
+    """An engine that answers on a port that the agent was told to try, and that no configuration names."""
+
+    url: ShortText
+    kind: Literal["vllm", "sglang", "tgi", "llamacpp", "trtllm", "triton", "ollama"]
+    version: ShortText | UnsetType = UNSET
+    models: Annotated[list[ShortText], Meta(max_length=32)] = []
+
+
+class ActReport(Struct, frozen=True, omit_defaults=True):
+    """How far one act of the slice has come. `at_ms`: Unix time of this state; `took_ms`: from its beginning to there.
+
+    `refused`: not begun, `reason` names why. `failed`: begun, and not done. `expired`: not begun in time. `detail`:
+    what was done or went wrong, in words.
+    """
+
+    id: ActId
+    state: Literal["running", "done", "refused", "failed", "expired"]
+    at_ms: EpochMillis
+    took_ms: Whole = 0
+    reason: ShortText = ""
+    detail: LongText = ""
 
 
 class NodeReport(Struct, frozen=True, omit_defaults=True):
     """`POST nodes/report`, every 15 s and on change. `simulated` labels a node whose hardware is not real.
 
-    `gpu_problems` says in words what does not work in reading the GPUs, NVML as a whole included.
+    `gpu_problems` says in words what does not work in reading the GPUs, NVML as a whole included. `acts`: those of the
+    slice that were begun or refused. `allowed_acts`: what the node's own policy lets be done, by engine; "" is the
+    node itself.
     """
 
     version: ShortText
@@ -120,6 +163,9 @@ class NodeReport(Struct, frozen=True, omit_defaults=True):
     gpu_problems: Annotated[list[LongText], Meta(max_length=64)] = []
     simulated: bool = False
     cordon_applied: bool = False
+    found_engines: Annotated[list[FoundEngine], Meta(max_length=64)] = []
+    acts: Annotated[list[ActReport], Meta(max_length=MAX_ACTS)] = []
+    allowed_acts: Annotated[dict[ShortText, list[ShortText]], Meta(max_length=MAX_ENGINES + 1)] = {}
 
 
 class Event(Struct, frozen=True, forbid_unknown_fields=True):

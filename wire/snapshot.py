@@ -33,6 +33,7 @@ Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 MODEL_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$(?!\n)"
 ModelName = Annotated[str, Meta(pattern=MODEL_NAME_PATTERN)]
 NameSet = dict[str, Literal[True]]
+ActId = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
 
 
 class Tenant(Struct, frozen=True, omit_defaults=True):
@@ -169,12 +170,32 @@ class GatewaySnapshot(Struct, frozen=True, tag_field="kind", tag="gateway"):
 
 
 class NodeEngine(Struct, frozen=True, omit_defaults=True):
-    """An engine as its node's agent needs it: where to find it, and the labels to give it."""
+    """An engine as its node's agent needs it: where to find it, and the labels to give it.
+
+    `served_model`: the name that the engine itself knows the model by. `cordoned`: it, or its node, takes no new work.
+    """
 
     url: str
     kind: Literal["vllm", "sglang", "tgi", "llamacpp", "trtllm", "triton", "ollama"]
     pool: str
     model: str
+    served_model: str = ""
+    cordoned: bool = False
+
+
+class Act(Struct, frozen=True, omit_defaults=True):
+    """One thing that an agent shall do once, on its node or on one `engine` of it: what wire/acts.py lists.
+
+    Acts on one engine, and those on the node, are done in their `order`. After `expires_at_ms` none is begun. What this
+    version does not know is refused by itself, and keeps no other part of a slice from being applied.
+    """
+
+    action: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}$(?!\n)")]
+    order: Count
+    issued_at_ms: EpochMillis
+    expires_at_ms: EpochMillis
+    engine: Name | UnsetType = UNSET
+    arguments: dict[str, str | int | bool | dict[str, str | int | bool]] = {}
 
 
 class NodeState(Struct, frozen=True, omit_defaults=True):
@@ -189,6 +210,7 @@ class NodeSnapshot(Struct, frozen=True, tag_field="kind", tag="node"):
     schema: Literal[1]
     node: NodeState
     engines: dict[Name, NodeEngine] = {}
+    acts: dict[ActId, Act] = {}
 
 
 Snapshot = GatewaySnapshot | NodeSnapshot

@@ -15,6 +15,7 @@ from gpu_agent.agent import Agent, Options, _log_event, _next_due
 from gpu_agent.nvml.collector import CollectorOptions
 from gpu_agent.nvml.reader import NvmlOptions
 from gpu_agent.nvml.xids import XID_RULES
+from gpu_agent.policy import NodePolicy
 from simulator.gpu import fault
 from tests.gpu_agent.processes import children, exists
 from tests.wire.examples import gateway_content, node_content
@@ -56,6 +57,7 @@ def options(control: FakeControl, state_dir: Path, gpu_source: str = "none", **c
         engine_hung_seconds=60,
         page_limit_bytes=2**20,
         hostname_label="Hostname",
+        policy=NodePolicy(),
         spool_bytes=2**20,
         event_spool_bytes=2**20,
         gpus=CollectorOptions(

@@ -1,0 +1,80 @@
+"""What this node lets be done to it, and what only it knows of its engines: a file of its own administrator's.
+
+The control plane can ask for what is allowed here and for nothing else. Without a file nothing is allowed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from wire.acts import ACTIONS, EngineArgument, FolderPath
+from wire.files import read_bounded
+from wire.messages import UNREADABLE
+from wire.snapshot import Name
+
+_FILE_LIMIT_BYTES = 1 << 20
+_Words = Annotated[list[Annotated[str, Meta(min_length=1, max_length=1000)]], Meta(max_length=64)]
+
+
+class EnginePolicy(Struct, frozen=True, forbid_unknown_fields=True):
+    """One engine. Everything is absent until it is given; docs/node-policy.md says what each is for.
+
+    `restart_command` is run as it is, without a shell. `config_file` is the YAML that vLLM's `--config` names.
+    """
+
+    allow: list[str] = []
+    restart_command: _Words = []
+    config_file: FolderPath | None = None
+    arguments: list[EngineArgument] = []
+    lora_folder: FolderPath | None = None
+    api_key_file: FolderPath | None = None
+    metrics_url: Annotated[str, Meta(pattern=r"^https?://[^\s@?#]+$(?!\n)", max_length=300)] | None = None
+    model_path: FolderPath | None = None
+    log_file: FolderPath | None = None
+
+
+class NodePolicy(Struct, frozen=True, forbid_unknown_fields=True):
+    """`allow`: the actions on the node itself. `engines`: by the names that the control plane knows them by."""
+
+    allow: list[str] = []
+    engines: dict[Name, EnginePolicy] = {}
+
+    def engine(self, name: str) -> EnginePolicy:
+        return self.engines.get(name, _NOTHING)
+
+
+_NOTHING = EnginePolicy()
+
+
+class BadPolicy(ValueError):
+    """The file cannot be used; the message says why."""
+
+
+def load_policy(file: str) -> NodePolicy:
+    """The policy of a JSON file; one that allows nothing where `file` is empty. Raises: BadPolicy."""
+    if not file:
+        return NodePolicy()
+    try:
+        policy = msgspec.json.decode(read_bounded(Path(file), _FILE_LIMIT_BYTES), type=NodePolicy)
+    except (OSError, ValueError, *UNREADABLE) as error:
+        raise BadPolicy(f"the policy in {file} cannot be used: {error}") from error
+    _check(policy, file)
+    return policy
+
+
+def _check(policy: NodePolicy, file: str) -> None:
+    for place, allowed, of_engine in (
+        ("/allow", policy.allow, False),
+        *((f"/engines/{name}/allow", engine.allow, True) for name, engine in policy.engines.items()),
+    ):
+        known = sorted(name for name, action in ACTIONS.items() if bool(action.kinds) == of_engine)
+        for action in allowed:
+            if action not in known:
+                raise BadPolicy(f"the policy in {file}: {place}: {action!r} is none of {', '.join(known)}")
+    for name, engine in policy.engines.items():
+        if "restart" in engine.allow and not engine.restart_command:
+            raise BadPolicy(f"the policy in {file}: /engines/{name}: restart is allowed and needs a restart_command")
