@@ -1,10 +1,12 @@
 """What the agent costs its node: memory and CPU, its NVML child included, and what a hung part does to the others.
 
 A real agent process reads eight simulated GPUs through the simulated NVML library, which `simulator.gpu.drive` keeps
-moving, and eight engines whose pages are a real vLLM's of 614 lines, everything every 5 s, and pushes to a control
-plane that only takes. It is measured for 45 s. Then one GPU hangs and one engine stops answering, for 30 s: how much
-later are samples of the others read, and taken, than before? That is the 95th percentile then less the median before,
-so that a busy machine counts against the agent: parts are read together, and a single late reading shows.
+moving, NVLinks, profiling and processes included, and eight engines whose pages are a real vLLM's of 614 lines,
+everything every 5 s; looks at its host every 15 s; pushes to a control plane that only takes; and serves its own page
+to a Prometheus that reads it every 15 s. Its environment is that of its unit in deploy/. It is measured for 45 s. Then
+one GPU hangs and one engine stops answering, for 30 s: how much later are samples of the others read, and taken, than
+before? That is the 95th percentile then less the median before, so that a busy machine counts against the agent: parts
+are read together, and a single late reading shows.
 
 Resident is what both processes hold between them: a page of the interpreter's file that both have mapped is in memory
 once. The sums of the kernel's RSS (such a page counts twice) and PSS (by share, all other processes' included) stand
@@ -30,20 +32,26 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import aiohttp
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.support.compiled import compiled
+import gpu_agent
+from bench.support.compiled import compiled, modules_of
 from bench.support.memory import Memory, children, memory_of, resident_together
-from bench.support.processes import cpu_seconds, running
+from bench.support.processes import cpu_seconds, main_thread_cpu_seconds, running
 from bench.support.report import Targets, report
 from bench.support.snapshot_server import SnapshotServer
+from bench.support.unit import environment_of
+from controlplane.demo.ports import free_port
 from gpu_agent.engines.numbers import readings
 from gpu_agent.engines.scan import Scan
 from simulator.gpu import fault
 from simulator.gpu.build import build
+from simulator.gpu.state import Process as GpuProcess
 from simulator.gpu.state import StateFile
-from wire.remote_write import METRIC_NAME, Bounds, decode_series
+from wire.remote_write import Bounds, decode_series
+from wire.write_body import METRIC_NAME
 
 NODE = "bench"
 GPUS = ENGINES = 8
@@ -53,7 +61,8 @@ START_SECONDS = 60
 USUAL_PERCENT, LATE_PERCENT = 50, 95
 PEER_PAGES = 40
 PAGE = Path(__file__).resolve().parents[1] / "tests/gpu_agent/data/vllm-0.32.0-metrics.txt"
-MODULES = ("gpu_agent.cli", "gpu_agent.nvml.child", "gpu_agent.nvml.library", "pynvml")
+UNIT = "headworks-agent.service"
+SCRAPE_SECONDS = 15
 TARGETS: Targets = {
     "resident_mb": ("at most", 60.0),
     "cpu_percent_of_a_core": ("at most", 2.0),
@@ -94,6 +103,30 @@ class Control(SnapshotServer):
         return web.Response(status=204)
 
 
+class Scrapes:
+    """A Prometheus that reads the agent's own page."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._lines: list[int] = []
+        self._seconds: list[float] = []
+
+    async def run(self) -> None:
+        async with aiohttp.ClientSession(raise_for_status=True) as session:
+            while True:
+                begun = time.monotonic()
+                async with session.get(self._url) as response:
+                    self._lines.append((await response.read()).count(b"\n"))
+                self._seconds.append(time.monotonic() - begun)
+                await asyncio.sleep(SCRAPE_SECONDS)
+
+    def figures(self) -> dict[str, float]:
+        return {
+            "own_page_lines": statistics.median(self._lines),
+            "own_page_answered_in_ms": statistics.median(self._seconds) * 1000,
+        }
+
+
 async def engines(stack: AsyncExitStack, folder: Path, count: int) -> tuple[Process, list[int]]:
     log = folder / f"engines-{count}.log"
     arguments = ("bench.support.engine_pages", str(PAGE), str(count))
@@ -105,13 +138,18 @@ async def engines(stack: AsyncExitStack, folder: Path, count: int) -> tuple[Proc
     return process, ports
 
 
-async def simulated_gpus(stack: AsyncExitStack, folder: Path) -> tuple[StateFile, dict[str, str]]:
-    """The state file, and the settings with which an agent reads it through NVML."""
+async def simulated_gpus(
+    stack: AsyncExitStack, folder: Path, processes: Iterable[int]
+) -> tuple[StateFile, dict[str, str]]:
+    """The state file, and the settings with which an agent reads it through NVML. `processes` use every GPU."""
     state = StateFile(folder / "gpus.json")
     library = await asyncio.to_thread(build, folder / "nvml")
     arguments = (str(state.path), "--gpus", str(GPUS), "--seed", "1", "--name", NODE)
     await stack.enter_async_context(running(folder / "drive.log", "simulator.gpu.drive", *arguments))
     await until(state.path.exists, "the state file of the GPUs")
+    with state.change() as machine:
+        for gpu in machine.gpus:
+            gpu.processes = [GpuProcess(pid, 1 << 30) for pid in processes]
     return state, {
         "HEADWORKS_FAKE_NVML_STATE": str(state.path),
         "HEADWORKS_AGENT_NVML_LIBRARY": str(library),
@@ -134,31 +172,41 @@ async def bench() -> dict[str, float]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headworks-bench-")))
         (folder / "kmsg").touch()
-        _, ports = await engines(stack, folder, ENGINES - 1)
+        others, ports = await engines(stack, folder, ENGINES - 1)
         one, its_port = await engines(stack, folder, 1)
-        state, settings = await simulated_gpus(stack, folder)
+        state, settings = await simulated_gpus(stack, folder, (others.pid, one.pid))
         control = Control([*ports, *its_port])
         await control.start()
         stack.push_async_callback(control.stop)
+        address = f"127.0.0.1:{free_port()}"
+        modules = ("pynvml", *modules_of(gpu_agent))
         environment = {
             **settings,
-            **await asyncio.to_thread(compiled, MODULES, folder / "compiled"),
+            **await asyncio.to_thread(compiled, modules, folder / "compiled", environment_of(UNIT)),
             "HEADWORKS_AGENT_JOIN_TOKEN": control.join_token,
+            "HEADWORKS_AGENT_LISTEN": address,
         }
         options = ("--control-url", control.url, "--name", NODE, "--state-dir", str(folder / "state"))
         agent = await stack.enter_async_context(
             running(folder / "agent.log", "gpu_agent.cli", *options, environment=environment)
         )
         await until(lambda: {arrival.part for arrival in control.arrivals} == control.parts, "all samples")
+        scrapes = Scrapes(f"http://{address}/metrics")
+        reading = asyncio.create_task(scrapes.run())
         await asyncio.sleep(WARM_UP_SECONDS)
         figures = await calm(agent.pid, control)
         figures |= await hung(state, one, control, figures)
-        return figures | peer()
+        if reading.done():
+            # It ends only by failing.
+            reading.result()
+        reading.cancel()
+        await asyncio.wait([reading])
+        return figures | scrapes.figures() | peer()
 
 
 async def calm(agent: int, control: Control) -> dict[str, float]:
     (child,) = children(agent)
-    cpu_before = [cpu_seconds(agent), cpu_seconds(child)]
+    cpu_before = [cpu_seconds(agent), cpu_seconds(child), main_thread_cpu_seconds(agent)]
     samples_before, begun = control.samples, time.monotonic()
     control.arrivals.clear()
     together: list[int] = []
@@ -168,8 +216,9 @@ async def calm(agent: int, control: Control) -> dict[str, float]:
         apart.append((memory_of(agent), memory_of(child)))
         await asyncio.sleep(1)
     seconds = time.monotonic() - begun
-    agent_cpu, child_cpu = (
-        (cpu_seconds(pid) - before) / seconds * 100 for pid, before in zip((agent, child), cpu_before, strict=True)
+    cpu_after = [cpu_seconds(agent), cpu_seconds(child), main_thread_cpu_seconds(agent)]
+    agent_cpu, child_cpu, loop_cpu = (
+        (after - before) / seconds * 100 for before, after in zip(cpu_before, cpu_after, strict=True)
     )
     return {
         "resident_mb": max(together) / 1e6,
@@ -179,6 +228,7 @@ async def calm(agent: int, control: Control) -> dict[str, float]:
         "nvml_child_rss_mb": max(other.resident for _, other in apart) / 1e6,
         "cpu_percent_of_a_core": agent_cpu + child_cpu,
         "agent_cpu_percent": agent_cpu,
+        "agent_event_loop_cpu_percent": loop_cpu,
         "nvml_child_cpu_percent": child_cpu,
         "samples_per_second": (control.samples - samples_before) / seconds,
         **{f"calm_{name}": value for name, value in delays(control.arrivals, USUAL_PERCENT).items()},

@@ -32,7 +32,7 @@ from controlplane.telemetry.store.database import FILE_NAME
 from controlplane.telemetry.store.packing import pack
 from controlplane.telemetry.store.retention import prune
 from controlplane.telemetry.store.writer import Owner, writer_of
-from wire.remote_write import key_of
+from wire.write_body import key_of
 
 NODES, GPUS, STEP_MS, HOUR_MS = 50, 8, 15_000, 3_600_000
 INGEST_SECONDS = 20

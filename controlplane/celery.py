@@ -39,6 +39,8 @@ app.conf.update(
             "schedule": 3.0,
             "options": {"expires": 10},
         },
+        "expire-acts": {"task": "controlplane.fleet.tasks.expire_acts", "schedule": 60.0},
+        "prune-acts": {"task": "controlplane.fleet.tasks.prune_acts", "schedule": crontab(minute="47")},
         "prune-alerts": {"task": "controlplane.alerts.tasks.prune", "schedule": crontab(minute="37")},
         "settle-incidents": {"task": "controlplane.alerts.tasks.settle_incidents", "schedule": 60.0},
         "prune-revisions": {"task": "controlplane.configs.tasks.prune_revisions", "schedule": crontab(minute="17")},

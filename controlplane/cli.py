@@ -78,7 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--check", action="store_true", help="walk through the loops, print each step with its time, stop"
     )
-    demo.add_argument("--loop", choices=["all", "quota", "fault"], default="all", help="with --check: which loop")
+    demo.add_argument(
+        "--loop", choices=["all", "quota", "fault", "acts"], default="all", help="with --check: which loop"
+    )
     demo.add_argument(
         "--port",
         type=_first_port,

@@ -426,6 +426,20 @@ INCIDENTS_QUIET_SECONDS = Setting(
     whole_number(60, 30 * 86_400),
 )
 
+ACT_UNTOLD_SECONDS = Setting(
+    "HEADWORKS_ACT_UNTOLD_SECONDS",
+    7800,
+    "An act whose agent tells no end of it counts as expired so long after it may last be begun: longer than any may "
+    "take, which is an hour, and another for a restart that is taken back.",
+    whole_number(60, 30 * 86_400),
+)
+ACTS_KEEP_DAYS = Setting(
+    "HEADWORKS_ACTS_KEEP_DAYS",
+    90,
+    "Acts that ended so long ago are forgotten; the audit keeps who asked for them.",
+    whole_number(1, 3650),
+)
+
 SETTINGS: tuple[Setting[object], ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Setting))
 
 

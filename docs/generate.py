@@ -18,6 +18,7 @@ SETTINGS_MODULES = {
     "controlplane.settings_rows": "Control plane",
     "gateway.settings": "Gateway",
     "gpu_agent.settings": "Agent on a GPU node",
+    "gpu_agent.merged.settings": "Merged page of Triton and vLLM",
 }
 
 _SETTINGS_HEAD = """\

@@ -14,7 +14,6 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from gateway import settings
 from gateway.app import App
 from gateway.push import SeriesPush
 from gateway.state import Gateway, StreamState
+from wire import VERSION
 from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
 from wire.push import MetricPush
 from wire.settings import BadSetting, Setting, check_all
@@ -107,7 +107,7 @@ def _options(argv: Sequence[str] | None) -> Options:
         kind="gateway",
         control_url=value[settings.CONTROL_URL.name],
         name=own_name("gateway", value[settings.NAME.name]),
-        version=version("headworks"),
+        version=VERSION,
         state_dir=value[settings.STATE_DIR.name],
         join_token="" if file_is_asked_for else settings.JOIN_TOKEN.read(),
         join_token_file=value[settings.JOIN_TOKEN_FILE.name],

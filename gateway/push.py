@@ -16,7 +16,7 @@ from gateway.metrics import UNKNOWN, Moment
 from gateway.state import NOTHING_YET, Gateway
 from gateway.view import View
 from wire.push import MetricPush
-from wire.remote_write import METRIC_NAME, STALE, Series
+from wire.write_body import METRIC_NAME, STALE, Series
 
 log = logging.getLogger("headworks.gateway")
 

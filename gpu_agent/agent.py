@@ -9,20 +9,33 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import aiohttp
 import msgspec
 
-from gpu_agent.engines.look import Look
+from gpu_agent.acts.journal import Journal
+from gpu_agent.acts.runner import ActRunner
+from gpu_agent.acts.tools import Tools
+from gpu_agent.engines.details import EngineDetails
+from gpu_agent.engines.keys import EngineKeys
+from gpu_agent.engines.look import Look, Wanted, look_at
 from gpu_agent.engines.pages import EnginePages
+from gpu_agent.engines.probes import ProbeOptions, Probes
 from gpu_agent.engines.samples import engine_samples
-from gpu_agent.engines.watch import EngineWatch
+from gpu_agent.engines.tell import Told
+from gpu_agent.engines.watch import EngineWatch, same_engine
 from gpu_agent.events import Reporter
+from gpu_agent.host.processes import ProcessMap
+from gpu_agent.host.watch import HostOptions, HostWatch
 from gpu_agent.nvml.collector import CollectorOptions, GpuCollector
 from gpu_agent.nvml.metrics import samples as gpu_samples
+from gpu_agent.nvml.processes import sees_host_pids
 from gpu_agent.nvml.readings import GpuReadings, Source
 from gpu_agent.nvml.reports import gpu_problems, gpu_reports
+from gpu_agent.page.options import PageOptions
+from gpu_agent.page.readiness import engine_reasons, node_reasons
 from gpu_agent.policy import NodePolicy
+from gpu_agent.reports import Reports
 from gpu_agent.samples import Sample
 from gpu_agent.telemetry import Telemetry
 from gpu_agent.usage import own_samples
@@ -31,12 +44,16 @@ from wire.problems import Problem
 from wire.push import EventPush, MetricPush
 from wire.snapshot import NodeEngine, NodeSnapshot, Snapshot, SnapshotRefused
 from wire.spool import Spool
-from wire.target import Reenrol, TargetClient, TargetRefused
+from wire.target import Reenrol, TargetClient
+
+if TYPE_CHECKING:
+    from gpu_agent.engines.discovery import Discovery
 
 log = logging.getLogger("headworks.agent")
 _LOG_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
 # Parts that give samples beside the engines, whose names hold no colon.
-_GPUS, _OWN, _ENGINE = "gpus", "agent", "engine:"
+_GPUS, _OWN, _HOST, _ENGINE = "gpus", "agent", "host", "engine:"
+_DISCOVERY_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -51,12 +68,18 @@ class Options:
     probe_interval_seconds: float
     page_timeout_seconds: float
     engine_hung_seconds: float
+    probes: ProbeOptions
     page_limit_bytes: int
+    engine_series: tuple[str, ...] | None
+    engine_ports: tuple[int, ...]
     hostname_label: str
     spool_bytes: int
     event_spool_bytes: int
     gpus: CollectorOptions
     policy: NodePolicy
+    act_seconds: float
+    host: HostOptions
+    page: PageOptions | None
 
 
 class Agent:
@@ -70,8 +93,6 @@ class Agent:
         # The part of a report that the GPUs give.
         self._hardware = NodeReport(version=options.version)
         self._seen: dict[str, EngineReport] = {}
-        # The engines of which it was told that they are hung, and not yet that they go on or are down.
-        self._hung: set[str] = set()
         # Set when something is worth a report before the next one is due.
         self._changed = asyncio.Event()
         # Set when there may be engines to look at before the next round is due.
@@ -91,12 +112,52 @@ class Agent:
         self._telemetry = Telemetry(options.name, self._metric_push)
         self._reporter = Reporter(options.name, self._on_event)
         self._collector = GpuCollector(options.gpus, self._on_event)
+        self._processes = ProcessMap(options.host.proc)
+        self._host_pids = sees_host_pids()
+        self._host = HostWatch(options.host, self._processes)
+        self._discovery: Discovery | None = None
+        # Made when it runs, before any slice is adopted.
+        self._acts: ActRunner
+        self._details: EngineDetails
 
     async def run(self) -> None:
         pages = EnginePages(
             timeout_seconds=self._options.page_timeout_seconds, limit_bytes=self._options.page_limit_bytes
         )
-        watch = EngineWatch(pages, self._looked, hung_seconds=self._options.engine_hung_seconds)
+        keys = EngineKeys(self._options.policy)
+        wanted = Wanted(self._options.policy, self._options.engine_series, self._processes.command_line)
+        self._details = EngineDetails(pages, self._options.policy, self._processes.command_line)
+        probes = Probes(pages, self._tell, keys, self._options.probes)
+        watch = EngineWatch(
+            pages,
+            self._looked,
+            self._tell,
+            probes,
+            hung_seconds=self._options.engine_hung_seconds,
+            wanted=wanted,
+        )
+        tools = Tools(
+            look=lambda name, engine: look_at(pages, name, engine, wanted),
+            expect_restart=watch.expect_restart,
+            gpus=self._collector,
+            keys=keys,
+            act_seconds=self._options.act_seconds,
+        )
+        self._acts = ActRunner(
+            Journal(self._options.state_dir / "acts.json"),
+            self._options.policy,
+            tools,
+            self._changed.set,
+            retry_seconds=self._options.probe_interval_seconds,
+        )
+        reports = Reports(
+            self._client,
+            self._node_report,
+            self._changed,
+            lambda report: self._acts.reported(report.acts),
+            interval_seconds=self._options.report_interval_seconds,
+            retry_seconds=self._options.probe_interval_seconds,
+        )
         self._client.load_last_known_good()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -104,6 +165,12 @@ class Agent:
                 tasks.create_task(self._event_push.run())
                 tasks.create_task(self._metric_push.run())
                 tasks.create_task(self._telemetry.run())
+                tasks.create_task(self._acts.run())
+                tasks.create_task(self._keep_watching_host())
+                if self._options.engine_ports:
+                    tasks.create_task(self._keep_discovering(pages))
+                if self._options.page is not None:
+                    tasks.create_task(self._serve_pages(self._options.page))
                 begun_seconds = asyncio.get_running_loop().time()
                 # Between two readings, so that looks at many engines do not make answers of GPUs seem late.
                 shortest_seconds = min(self._options.gpus.nvml.interval_seconds, self._options.probe_interval_seconds)
@@ -112,10 +179,12 @@ class Agent:
                 self._take(await self._collector.read())
                 tasks.create_task(self._keep_reading(begun_seconds))
                 # The first report must not say that a node with GPUs has none.
-                tasks.create_task(self._report())
+                tasks.create_task(reports.run())
         finally:
             await self._collector.stop()
+            self._details.stop()
             await watch.stop()
+            keys.close()
             await self._client.close()
             for spool in self._spools.values():
                 spool.close()
@@ -132,8 +201,10 @@ class Agent:
             log.info("cordoned is now %s (%s)", snapshot.node.cordoned, reason)
         before, self._slice = self._engines, snapshot
         # What was seen of an engine that is gone, or is another under its name, says nothing any more.
-        self._seen = {name: seen for name, seen in self._seen.items() if before.get(name) == self._engines.get(name)}
-        self._hung &= self._seen.keys()
+        self._seen = {
+            name: seen for name, seen in self._seen.items() if same_engine(before.get(name), self._engines.get(name))
+        }
+        self._acts.adopt(snapshot)
         self._changed.set()
         self._adopted.set()
 
@@ -165,6 +236,7 @@ class Agent:
                 hostname=socket.gethostname(),
                 rules=self._options.gpus.rules,
                 hostname_label=self._options.hostname_label,
+                engine_of=self._engine_of,
             ),
         )
         hardware = NodeReport(
@@ -179,6 +251,10 @@ class Agent:
             self._hardware = hardware
             self._changed.set()
 
+    def _engine_of(self, pid: int) -> str | None:
+        # Where ids are not the host's, NVML's may be those of other processes here.
+        return self._processes.engine_of(pid) if self._host_pids else None
+
     # Engines, and with each round of looks the samples of the agent itself.
 
     async def _keep_looking(self, watch: EngineWatch, begun_seconds: float) -> None:
@@ -187,7 +263,8 @@ class Agent:
         while True:
             self._adopted.clear()
             engines = self._engines
-            self._telemetry.keep_only({_GPUS, _OWN, *(_ENGINE + name for name in engines)})
+            self._telemetry.keep_only({_GPUS, _OWN, _HOST, *(_ENGINE + name for name in engines)})
+            self._details.keep_only(engines)
             watch.look(engines)
             self._telemetry.add(_OWN, self._own_samples())
             if clock() >= due_seconds:
@@ -197,20 +274,41 @@ class Agent:
                 async with asyncio.timeout_at(due_seconds):
                     await self._adopted.wait()
 
+    async def _keep_discovering(self, pages: EnginePages) -> None:
+        # Late: few nodes look for engines that nobody has configured.
+        from gpu_agent.engines.discovery import Discovery
+
+        self._discovery = Discovery(pages, self._options.engine_ports)
+        while True:
+            if await self._discovery.look(engine.url for engine in self._engines.values()):
+                self._changed.set()
+            await asyncio.sleep(_DISCOVERY_SECONDS)
+
+    async def _keep_watching_host(self) -> None:
+        while True:
+            self._telemetry.add(_HOST, await self._host.look(self._engines))
+            await asyncio.sleep(self._options.host.interval_seconds)
+
     def _own_samples(self) -> list[Sample]:
         processes = {"agent": os.getpid()}
         if child_pid := self._collector.nvml.child_pid:
             processes["nvml"] = child_pid
-        return own_samples(gpu_source=self._source, processes=processes, spools=self._spools)
+        return own_samples(
+            gpu_source=self._source,
+            xid_sources=self._collector.xid_sources,
+            processes=processes,
+            spools=self._spools,
+        )
 
     def _looked(self, engine: NodeEngine, look: Look) -> None:
-        seen = look.report
+        seen = self._details.add_to(look.report)
         # It may be gone from the slice since the look began.
-        if self._engines.get(seen.name) != engine:
+        if not same_engine(self._engines.get(seen.name), engine):
             return
-        self._telemetry.add(_ENGINE + seen.name, engine_samples(seen.name, engine, look))
+        self._details.looked(seen.name, engine, look)
+        samples = [*engine_samples(seen.name, engine, look), *self._details.samples(seen.name, engine)]
+        self._telemetry.add(_ENGINE + seen.name, samples)
         before = self._seen.get(seen.name)
-        self._tell(engine, before, look)
         if seen == before:
             return
         self._seen[seen.name] = seen
@@ -218,60 +316,40 @@ class Agent:
         if before is None or (before.state, before.version) != (seen.state, seen.version):
             log.info("engine %s is %s: %s", seen.name, seen.state, seen.error or seen.version or "")
 
-    def _tell(self, engine: NodeEngine, before: EngineReport | None, look: Look) -> None:
-        """The events that a look asks for. One that cannot tell a hang ends none."""
-        seen, name = look.report, look.report.name
-        subject = f"engine {name} ({engine.kind}, pool {engine.pool})"
-        if seen.state == "down":
-            self._hung.discard(name)
-            if before is None or before.state != "down":
-                self._reporter.report("engine_down", name, "critical", f"{subject} is down: {seen.error}")
-        elif look.hung and name not in self._hung:
-            self._hung.add(name)
-            self._reporter.report("engine_hung", name, "critical", f"{subject} is {seen.error}")
-        elif look.hung is False and name in self._hung:
-            self._hung.discard(name)
-            self._reporter.report("engine_up", name, "info", f"engine {name} ({engine.kind}) works again")
-        elif before is not None and before.state == "down":
-            self._reporter.report("engine_up", name, "info", f"engine {name} ({engine.kind}) is up again")
+    def _tell(self, name: str, told: Told) -> None:
+        self._reporter.report(told.kind, name, told.severity, told.detail)
 
     def _on_event(self, event: Event) -> None:
         # On disk before anything else is done about it.
         self._event_push.put(event)
         _log_event(event)
 
-    # Reports.
+    async def _serve_pages(self, page: PageOptions) -> None:
+        # What few nodes use is imported where it is used: memory.
+        from gpu_agent.page.pages import Pages
+        from gpu_agent.page.server import PageServer
 
-    async def _report(self) -> None:
-        clock = asyncio.get_running_loop().time
-        posted: NodeReport | None = None
-        failure: str | None = None
-        due_seconds = clock()
-        while True:
-            self._changed.clear()
-            report = self._node_report()
-            if report != posted or clock() >= due_seconds:
-                try:
-                    await self._client.post("/api/v1/nodes/report", report)
-                except (TargetRefused, aiohttp.ClientError, OSError) as error:
-                    if failure is None:
-                        log.warning("reports do not arrive: %s", error)
-                    failure = str(error)
-                else:
-                    if failure is not None:
-                        log.info("reports arrive again")
-                    failure, posted = None, report
-                    due_seconds = clock() + self._options.report_interval_seconds
-            # A failed report is due at once, but is not tried more often than engines are looked at.
-            wait_seconds = self._options.probe_interval_seconds if failure is not None else due_seconds - clock()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0, wait_seconds)):
-                    await self._changed.wait()
+        pages = Pages(
+            token=page.token,
+            live=self._telemetry.live,
+            node=lambda: node_reasons(self._slice, self._hardware.gpus),
+            engine=lambda name: engine_reasons(self._slice, name, self._seen.get(name)),
+        )
+        await PageServer(page.host, page.port, pages.answer).run()
 
     def _node_report(self) -> NodeReport:
         """What is known now. An engine that was not seen yet is left out: nothing is known of it."""
         engines = [self._seen[name] for name in sorted(self._engines) if name in self._seen]
-        return msgspec.structs.replace(self._hardware, engines=engines, cordon_applied=self._cordoned)
+        configured = (engine.url for engine in self._engines.values())
+        found = self._discovery.found(configured) if self._discovery is not None else []
+        return msgspec.structs.replace(
+            self._hardware,
+            engines=engines,
+            cordon_applied=self._cordoned,
+            found_engines=found,
+            acts=self._acts.reports(),
+            allowed_acts=self._options.policy.allowed_acts,
+        )
 
 
 def _next_due(due_seconds: float, now_seconds: float, interval_seconds: float) -> float:

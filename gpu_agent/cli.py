@@ -8,13 +8,17 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from gpu_agent import settings
 from gpu_agent.agent import Agent, Options
+from gpu_agent.engines.probes import ProbeOptions
+from gpu_agent.host.watch import HostOptions
 from gpu_agent.nvml.collector import CollectorOptions
+from gpu_agent.nvml.release import CannotRelease
 from gpu_agent.nvml.xids import BadXidRules
+from gpu_agent.page.options import PageOptions
 from gpu_agent.policy import BadPolicy, load_policy
+from wire import VERSION
 from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
 from wire.settings import BadSetting, check_all
 from wire.target import TargetRefused
@@ -23,9 +27,14 @@ log = logging.getLogger("headworks.agent")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status: 0 ended by SIGTERM or SIGINT, 1 enrolment refused, 2 bad options or settings."""
+    """Exit status: 0 ended by SIGTERM or SIGINT, 1 enrolment refused, 2 bad options or settings.
+
+    Of `release-gpu`: that of the command it ran, 2 where it ran none.
+    """
     try:
         arguments = _parser().parse_args(argv)
+        if arguments.action == "release-gpu":
+            return _release_gpu(arguments)
         check_all(settings.SETTINGS)
         logging.basicConfig(
             level=settings.LOG_LEVEL.read().upper(),
@@ -34,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         options = _options(arguments)
         asyncio.run(_serve(options, _enrolment(options, arguments)))
-    except (BadSetting, BadXidRules, BadPolicy, CannotEnrol) as error:
+    except (BadSetting, BadXidRules, BadPolicy, CannotEnrol, CannotRelease) as error:
         print(f"headworks-agent: {error}", file=sys.stderr)
         return 2
     except TargetRefused as error:
@@ -58,27 +67,59 @@ def _parser() -> argparse.ArgumentParser:
         help="the join token itself; others on this machine can see it in the process list, so prefer a file or "
         f"{settings.JOIN_TOKEN.name}",
     )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", help="other than to run the agent:")
+    release = actions.add_parser(
+        "release-gpu",
+        help="let the running agent close NVML while a command resets or slices GPUs",
+        description="Let this node's agent close NVML while COMMAND runs (without one: until Ctrl-C).",
+        usage="headworks-agent release-gpu [-h] [--state-dir DIR] [--limit-seconds N] [-- COMMAND ...]",
+    )
+    # Given before or after the action; SUPPRESS keeps the one from undoing the other.
+    release.add_argument("--state-dir", default=argparse.SUPPRESS, help="the agent's own")
+    release.add_argument(
+        "--limit-seconds", help=f"the agent stays away so long at most ({settings.RELEASE_LIMIT_SECONDS.name})"
+    )
+    release.add_argument("command", nargs="*", metavar="COMMAND", help="program and arguments; no shell reads them")
     return parser
+
+
+def _release_gpu(arguments: argparse.Namespace) -> int:
+    # Late: an agent that runs for months holds only what it uses.
+    from gpu_agent.nvml.release_command import ReleaseOptions, release_gpu
+
+    options = ReleaseOptions(
+        state_dir=settings.STATE_DIR.read_option(arguments.state_dir),
+        limit_seconds=settings.RELEASE_LIMIT_SECONDS.read_option(arguments.limit_seconds),
+        wait_seconds=settings.RELEASE_WAIT_SECONDS.read(),
+    )
+    return release_gpu(options, arguments.command)
 
 
 def _options(arguments: argparse.Namespace) -> Options:
     name = own_name("node", settings.NAME.read_option(arguments.name))
     state_dir = settings.STATE_DIR.read_option(arguments.state_dir)
+    policy = load_policy(settings.POLICY_FILE.read())
     return Options(
         control_url=settings.CONTROL_URL.read_option(arguments.control_url),
         name=name,
         state_dir=state_dir,
-        version=version("headworks"),
+        version=VERSION,
         report_interval_seconds=settings.REPORT_INTERVAL_SECONDS.read(),
         probe_interval_seconds=settings.PROBE_INTERVAL_SECONDS.read(),
         page_timeout_seconds=settings.PAGE_TIMEOUT_SECONDS.read(),
         engine_hung_seconds=settings.ENGINE_HUNG_SECONDS.read(),
+        probes=ProbeOptions.from_settings(),
         page_limit_bytes=settings.PAGE_LIMIT_BYTES.read(),
+        engine_series=settings.ENGINE_SERIES.read(),
+        engine_ports=settings.ENGINE_PORTS.read(),
         hostname_label=settings.HOSTNAME_LABEL.read(),
         spool_bytes=settings.SPOOL_BYTES.read(),
         event_spool_bytes=settings.EVENT_SPOOL_BYTES.read(),
         gpus=CollectorOptions.from_settings(name, state_dir),
-        policy=load_policy(settings.POLICY_FILE.read()),
+        policy=policy,
+        act_seconds=settings.ACT_SECONDS.read(),
+        host=HostOptions.from_settings(state_dir, policy),
+        page=PageOptions.from_settings(),
     )
 
 

@@ -13,10 +13,12 @@ from msgspec import Meta, Struct
 
 from wire.acts import ACTIONS, EngineArgument, FolderPath
 from wire.files import read_bounded
-from wire.messages import UNREADABLE
+from wire.messages import MAX_ENGINES, UNREADABLE
 from wire.snapshot import Name
 
 _FILE_LIMIT_BYTES = 1 << 20
+# Words that name a secret at the end of an argument: api-key, hf-token.
+_SECRET_ENDS = ("-key", "-token", "-password", "-secret")
 _Words = Annotated[list[Annotated[str, Meta(min_length=1, max_length=1000)]], Meta(max_length=64)]
 
 
@@ -41,7 +43,13 @@ class NodePolicy(Struct, frozen=True, forbid_unknown_fields=True):
     """`allow`: the actions on the node itself. `engines`: by the names that the control plane knows them by."""
 
     allow: list[str] = []
-    engines: dict[Name, EnginePolicy] = {}
+    engines: Annotated[dict[Name, EnginePolicy], Meta(max_length=MAX_ENGINES)] = {}
+
+    @property
+    def allowed_acts(self) -> dict[str, list[str]]:
+        """What may be done, by engine; under "" what may be done to the node. Who may do nothing is left out."""
+        all_allowed = {"": self.allow, **{name: engine.allow for name, engine in self.engines.items()}}
+        return {name: allowed for name, allowed in all_allowed.items() if allowed}
 
     def engine(self, name: str) -> EnginePolicy:
         return self.engines.get(name, _NOTHING)
@@ -76,5 +84,21 @@ def _check(policy: NodePolicy, file: str) -> None:
             if action not in known:
                 raise BadPolicy(f"the policy in {file}: {place}: {action!r} is none of {', '.join(known)}")
     for name, engine in policy.engines.items():
-        if "restart" in engine.allow and not engine.restart_command:
-            raise BadPolicy(f"the policy in {file}: /engines/{name}: restart is allowed and needs a restart_command")
+        if wrong := _engine_problem(engine):
+            raise BadPolicy(f"the policy in {file}: /engines/{name}{wrong}")
+
+
+def _engine_problem(engine: EnginePolicy) -> str | None:
+    """Where it contradicts itself, and how."""
+    if "restart" in engine.allow and not engine.restart_command:
+        return ": restart is allowed and needs a restart_command"
+    if engine.arguments and engine.config_file is None:
+        return "/arguments: they are changed in a config_file; name it"
+    if engine.config_file is not None and not engine.config_file.endswith((".yaml", ".yml")):
+        return "/config_file: vLLM reads a .yaml or .yml file alone"
+    for argument in engine.arguments:
+        if argument.endswith(_SECRET_ENDS):
+            return f"/arguments: {argument} is a secret, which a configuration that is sent around must not hold"
+    if "load_lora" in engine.allow and engine.lora_folder is None:
+        return ": load_lora is allowed and needs a lora_folder"
+    return None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from wire.settings import Setting, base_url, number, one_of, path, whole_number
+from wire.settings import Setting, base_url, comma_separated, number, one_of, path, whole_number
+
+_MAX_FOLDERS = 32
 
 
 def gpu_source(text: str) -> str:
@@ -13,6 +16,42 @@ def gpu_source(text: str) -> str:
     if text in ("nvml", "none") or (kind == "simulated" and where):
         return text
     raise ValueError("give nvml, none, or simulated:PATH of a state file")
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """`host:port`, with an IPv6 address in brackets."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or any(letter in host for letter in "[]/@ ") or not port.isdecimal() or not 1 <= int(port) <= 65_535:
+        raise ValueError("give host:port, such as 127.0.0.1:9401 or [::1]:9401")
+    return host, int(port)
+
+
+def folders(text: str) -> tuple[str, ...]:
+    found = comma_separated(text)
+    if len(found) > _MAX_FOLDERS or not all(folder.startswith("/") and len(folder) <= 1000 for folder in found):
+        raise ValueError(f"give at most {_MAX_FOLDERS} absolute paths, with commas between them")
+    return found
+
+
+def engine_series(text: str) -> tuple[str, ...]:
+    """Names of metrics, a trailing * for all that begin so; `none` for none of them."""
+    names = () if text == "none" else comma_separated(text)
+    if text != "none" and not (
+        names and all(re.fullmatch(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,190}\*?", name) for name in names)
+    ):
+        raise ValueError("give names of metrics separated by commas, a trailing * for all that begin so, or none")
+    return names
+
+
+def ports(text: str) -> tuple[int, ...]:
+    try:
+        found = tuple(sorted({int(part) for part in comma_separated(text)}))
+    except ValueError:
+        found = ()
+    if not 1 <= len(found) <= 64 or found[0] < 1 or found[-1] > 65_535:
+        raise ValueError("give at most 64 ports from 1 to 65535, separated by commas")
+    return found
 
 
 CONTROL_URL = Setting(
@@ -64,11 +103,46 @@ ENGINE_HUNG_SECONDS = Setting(
     "still; then it is hung. Longer than the longest single step of a prefill, and than several looks.",
     number(0.1, 86_400),
 )
+CANARY_SECONDS = Setting(
+    "HEADWORKS_AGENT_CANARY_SECONDS",
+    0.0,
+    "Time between two canaries of an engine: completions of one token, which see a core that hangs while nothing runs. "
+    "0: none.",
+    number(0, 86_400),
+)
+CONFORMANCE_SECONDS = Setting(
+    "HEADWORKS_AGENT_CONFORMANCE_SECONDS",
+    0.0,
+    "Time between two tries of whether an engine obeys response_format; 3600 is often enough. 0: none.",
+    number(0, 30 * 86_400),
+)
+CANARY_TIMEOUT_SECONDS = Setting(
+    "HEADWORKS_AGENT_CANARY_TIMEOUT_SECONDS",
+    30.0,
+    "How long a canary or a try of response_format waits for its answer. Longer than requests wait in a busy engine's "
+    "queue, or being busy counts as a failure.",
+    number(0.1, 600),
+)
 PAGE_LIMIT_BYTES = Setting(
     "HEADWORKS_AGENT_PAGE_LIMIT_BYTES",
     4 * 2**20,
     "Longest engine page that is read. vLLM's metrics are about 50 KiB.",
     whole_number(1024, 2**30),
+)
+ENGINE_SERIES: Setting[tuple[str, ...] | None] = Setting(
+    "HEADWORKS_AGENT_ENGINE_SERIES",
+    None,
+    "Names of the engines' own metrics that are passed on under these names beside the canonical ones, separated by "
+    "commas; a trailing * takes all that begin so, none takes none. At most 500 series an engine. Empty: those in "
+    "docs/engines.md.",
+    engine_series,
+)
+ENGINE_PORTS: Setting[tuple[int, ...]] = Setting(
+    "HEADWORKS_AGENT_ENGINE_PORTS",
+    (),
+    "Ports of 127.0.0.1 where engines may be that no configuration names, separated by commas. Each is tried once a "
+    "minute; an engine that answers is shown with its node.",
+    ports,
 )
 GPU_SOURCE = Setting(
     "HEADWORKS_AGENT_GPU_SOURCE",
@@ -93,6 +167,13 @@ GPU_SLOW_INTERVAL_SECONDS = Setting(
     "HEADWORKS_AGENT_GPU_SLOW_INTERVAL_SECONDS",
     60.0,
     "Time between two readings of what changes rarely: ECC counters, row remaps, limits, MIG mode.",
+    number(0.05, 86_400),
+)
+GPU_PROCESSES_INTERVAL_SECONDS = Setting(
+    "HEADWORKS_AGENT_GPU_PROCESSES_INTERVAL_SECONDS",
+    60.0,
+    "Time between two readings of which processes use a GPU. NVML's list takes milliseconds and holds the driver's "
+    "lock meanwhile.",
     number(0.05, 86_400),
 )
 GPU_ANSWER_SECONDS = Setting(
@@ -140,6 +221,27 @@ POLICY_FILE = Setting(
     "may be done.",
     str,
 )
+RELEASE_LIMIT_SECONDS = Setting(
+    "HEADWORKS_AGENT_RELEASE_LIMIT_SECONDS",
+    600.0,
+    "How long `headworks-agent release-gpu` keeps NVML closed at most where it is not told otherwise. A reset of all "
+    "GPUs of a node takes a minute.",
+    number(1, 3600),
+)
+RELEASE_WAIT_SECONDS = Setting(
+    "HEADWORKS_AGENT_RELEASE_WAIT_SECONDS",
+    15.0,
+    "How long the agent may take to let go of NVML before `release-gpu` gives up; it takes a second, unless a process "
+    "hangs in the driver.",
+    number(1, 600),
+)
+ACT_SECONDS = Setting(
+    "HEADWORKS_AGENT_ACT_SECONDS",
+    300.0,
+    "How long an act may take that states no limit of its own: sleep, pause, an adapter, a model of Triton's. Loading "
+    "100 GB of weights takes minutes.",
+    number(1, 3600),
+)
 HOSTNAME_LABEL = Setting(
     "HEADWORKS_AGENT_HOSTNAME_LABEL",
     "Hostname",
@@ -159,6 +261,34 @@ EVENT_SPOOL_BYTES = Setting(
     "Disk for events that wait, kept apart from the samples. An event takes less than 1 KiB.",
     whole_number(2**20, 2**40),
 )
+HOST_INTERVAL_SECONDS = Setting(
+    "HEADWORKS_AGENT_HOST_INTERVAL_SECONDS",
+    15.0,
+    "Time between two looks at the node around its GPUs: processes of engines, sockets, memory, disks.",
+    number(0.1, 3600),
+)
+DISK_PATHS = Setting[tuple[str, ...]](
+    "HEADWORKS_AGENT_DISK_PATHS",
+    (),
+    "Folders whose disks are watched, with commas between them. Empty: the agent's state folder. The models' places of "
+    "the node's policy come with them.",
+    folders,
+)
+LISTEN = Setting[tuple[str, int] | None](
+    "HEADWORKS_AGENT_LISTEN",
+    None,
+    "host:port of the agent's own pages: metrics and readiness. Empty: it has none. They are not encrypted, so keep "
+    "them on loopback or on a network of the cluster's own.",
+    listen_address,
+)
+LISTEN_TOKEN = Setting(
+    "HEADWORKS_AGENT_LISTEN_TOKEN",
+    "",
+    "The bearer token that a reader of the agent's own /metrics must show. Empty: none. Readiness asks for none.",
+    str,
+    secret=True,
+    in_file=True,
+)
 LOG_LEVEL = Setting(
     "HEADWORKS_AGENT_LOG_LEVEL",
     "info",
@@ -176,20 +306,33 @@ SETTINGS = (
     PROBE_INTERVAL_SECONDS,
     PAGE_TIMEOUT_SECONDS,
     ENGINE_HUNG_SECONDS,
+    CANARY_SECONDS,
+    CONFORMANCE_SECONDS,
+    CANARY_TIMEOUT_SECONDS,
     PAGE_LIMIT_BYTES,
+    ENGINE_SERIES,
+    ENGINE_PORTS,
     GPU_SOURCE,
     NVML_LIBRARY,
     GPU_INTERVAL_SECONDS,
     GPU_SLOW_INTERVAL_SECONDS,
+    GPU_PROCESSES_INTERVAL_SECONDS,
     GPU_ANSWER_SECONDS,
     NVML_OPEN_SECONDS,
     NVML_RETRY_SECONDS,
     KMSG_PATH,
     KMSG_SCAN_SECONDS,
     XID_RULES_FILE,
+    RELEASE_LIMIT_SECONDS,
+    RELEASE_WAIT_SECONDS,
     POLICY_FILE,
+    ACT_SECONDS,
     HOSTNAME_LABEL,
     SPOOL_BYTES,
     EVENT_SPOOL_BYTES,
+    HOST_INTERVAL_SECONDS,
+    DISK_PATHS,
+    LISTEN,
+    LISTEN_TOKEN,
     LOG_LEVEL,
 )

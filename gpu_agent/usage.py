@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,12 +34,17 @@ def usage_of(pid: int) -> Usage | None:
 
 
 def own_samples(
-    *, gpu_source: Source | None, processes: Mapping[str, int], spools: Mapping[str, Spool]
+    *,
+    gpu_source: Source | None,
+    xid_sources: Collection[str],
+    processes: Mapping[str, int],
+    spools: Mapping[str, Spool],
 ) -> list[Sample]:
     """The agent's own metrics. `gpu_source`: None until it is known. `processes`: process ids by role."""
     found = [Sample("headworks_agent_up", {}, 1.0, 0)]
     if gpu_source:
         found.append(Sample("headworks_agent_gpu_source_info", {"source": gpu_source}, 1.0, 0))
+    found += [Sample("headworks_agent_xid_source_info", {"source": source}, 1.0, 0) for source in xid_sources]
     for role, pid in processes.items():
         if usage := usage_of(pid):
             labels = {"process": role}

@@ -23,7 +23,7 @@ class EngineCore:
         self._loop = asyncio.get_running_loop()
         self._listeners: dict[Sequence, Listener] = {}
         self._stepping = False
-        self._hung = False
+        self._hung = self._paused = False
         self.slow_factor = 1.0
 
     def now(self) -> float:
@@ -45,6 +45,11 @@ class EngineCore:
         self._hung = hung
         self._wake()
 
+    def set_paused(self, paused: bool) -> None:
+        """A paused core keeps its sequences where they stand."""
+        self._paused = paused
+        self._wake()
+
     def _wake(self) -> None:
         if not self._stepping:
             self._stepping = True
@@ -54,7 +59,7 @@ class EngineCore:
     def _begin_step(self, after: float | None = None) -> None:
         """Start a step, in the sequence of one that should have ended at `after`, or afresh."""
         now = self._loop.time()
-        step = None if self._hung else self._scheduler.plan(now)
+        step = None if self._hung or self._paused else self._scheduler.plan(now)
         if step is None:
             self._stepping = False
             return

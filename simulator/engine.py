@@ -9,16 +9,18 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from tokenizers import Tokenizer
 
+from simulator.config_file import insert_config
 from simulator.core import EngineCore
 from simulator.generation import Generator
 from simulator.http_server import Server
 from simulator.lengths import LogNormal
 from simulator.metrics import EngineMetrics
-from simulator.scheduler import Limits, Scheduler, StepCost
+from simulator.scheduler import BLOCK_TOKENS, Limits, Scheduler, StepCost
 from simulator.service import EngineService
 from simulator.tokenizer import train_tokenizer
 
@@ -68,7 +70,26 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--shutdown-timeout", type=float, default=0.0, help="seconds that running answers have to end after SIGTERM"
     )
+    parser.add_argument("--config", metavar="FILE", help="a YAML file of `option: value` lines; options given here win")
+    parser.add_argument(
+        "--dev-mode", action="store_true", help="pause, sleep and more over HTTP, as with VLLM_SERVER_DEV_MODE=1"
+    )
+    parser.add_argument(
+        "--runtime-lora", action="store_true", help="adapters over HTTP, as with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
+    )
     return parser
+
+
+def _server_info(options: argparse.Namespace, limits: Limits) -> dict[str, Any]:
+    """What vLLM's configuration calls these."""
+    return {
+        "model_config": {"model": options.model, "max_model_len": limits.max_model_len_tokens},
+        "scheduler_config": {
+            "max_num_seqs": limits.max_num_seqs,
+            "max_num_batched_tokens": limits.max_num_batched_tokens,
+        },
+        "cache_config": {"block_size": BLOCK_TOKENS, "num_gpu_blocks": limits.capacity_blocks},
+    }
 
 
 async def serve(options: argparse.Namespace, limits: Limits, generator: Generator) -> None:
@@ -80,7 +101,8 @@ async def serve(options: argparse.Namespace, limits: Limits, generator: Generato
     scheduler = Scheduler(limits, StepCost())
     metrics = EngineMetrics(names[0], scheduler)
     core = None if options.speed is None else EngineCore(scheduler, metrics, options.speed)
-    service = EngineService(generator, metrics, limits, core)
+    server_info = _server_info(options, limits) if options.dev_mode else None
+    service = EngineService(generator, metrics, limits, core, server_info, options.runtime_lora)
     server = Server(service)
     port = await server.listen(options.host, options.port)
     log.info("simulated engine for %s on http://%s:%d", names[0], options.host, port)
@@ -94,7 +116,10 @@ async def serve(options: argparse.Namespace, limits: Limits, generator: Generato
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
-    options = parser.parse_args(arguments)
+    try:
+        options = parser.parse_args(insert_config(sys.argv[1:] if arguments is None else arguments))
+    except (OSError, ValueError) as error:
+        parser.error(f"--config: {error}")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     try:
         limits = Limits(

@@ -19,11 +19,13 @@ from simulator.requests import (
     MAX_CHOICES,
     ChatRequest,
     CompletionRequest,
+    JsonSchema,
     Message,
     bad_request,
     decode,
     model_not_found,
 )
+from simulator.schema import SchemaNotSimulated, obeying_text
 from simulator.tokenizer import Words, chat_prompt
 
 
@@ -71,6 +73,16 @@ class Generator:
         self._max_model_len_tokens = max_model_len_tokens
         self._lengths = lengths
         self._seed = seed
+        # A fault may have it pass over `response_format`.
+        self.obeys_formats = True
+
+    def add_name(self, name: str) -> None:
+        """Answer requests for `name`, too, as for an adapter that was loaded."""
+        self._shapes |= {(chat, name): Shape(chat, name) for chat in (True, False)}
+
+    def remove_name(self, name: str) -> None:
+        for chat in (True, False):
+            del self._shapes[chat, name]
 
     def tokenize(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text).ids
@@ -81,7 +93,8 @@ class Generator:
 
     def token_text(self, token: int) -> bytes:
         """The text of an answer's token, as the inside of a JSON string."""
-        return self._json_texts[token]
+        known = self._json_texts.get(token)
+        return json_text(self._tokenizer.decode([token])) if known is None else known
 
     def plan(self, chat: bool, body: bytes) -> Job:
         """Read, measure and answer one request.
@@ -134,11 +147,22 @@ class Generator:
         max_tokens = room if asked is None else asked
         digest = hashlib.blake2b(array("I", prompt).tobytes(), digest_size=16).hexdigest()
         rng = random.Random(f"{self._seed}:{request.seed}:{index}:{digest}")
-        drawn = max_tokens if request.ignore_eos else self._lengths.draw(rng)
-        tokens = min(drawn, max_tokens)
+        form = request.response_format
+        if form is not None and form.json_schema is not None and self.obeys_formats:
+            whole = self._obeying(form.json_schema, rng)
+            tokens, cut = whole[:max_tokens], len(whole) > max_tokens
+        else:
+            drawn = max_tokens if request.ignore_eos else self._lengths.draw(rng)
+            tokens, cut = self._words.draw(rng, min(drawn, max_tokens)), drawn >= max_tokens
         return Choice(
             prompt_tokens=len(prompt),
-            tokens=self._words.draw(rng, tokens),
-            finish_reason="length" if drawn >= max_tokens else "stop",
+            tokens=tokens,
+            finish_reason="length" if cut else "stop",
             max_tokens=max_tokens,
         )
+
+    def _obeying(self, form: JsonSchema, rng: random.Random) -> list[int]:
+        try:
+            return self.tokenize(obeying_text(form.schema, rng))
+        except SchemaNotSimulated as error:
+            raise bad_request(f"this simulated engine cannot obey the schema: {error}", "response_format") from error

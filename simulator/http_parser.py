@@ -29,6 +29,7 @@ class HttpRequest:
     headers: dict[bytes, bytes]
     body: bytes
     keep_alive: bool
+    query: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class _Head:
     headers: dict[bytes, bytes]
     body_bytes: int | None
     keep_alive: bool
+    query: bytes
 
 
 class RequestParser:
@@ -80,7 +82,7 @@ class RequestParser:
         if body is None:
             return None
         self._head = None
-        return HttpRequest(head.method, head.path, head.headers, body, head.keep_alive)
+        return HttpRequest(head.method, head.path, head.headers, body, head.keep_alive, head.query)
 
     def _read_head(self) -> _Head | None:
         end = self._buffer.find(b"\r\n\r\n")
@@ -106,7 +108,8 @@ class RequestParser:
                 raise BadHttp(400, f"the header {name.decode()} must occur once")
             headers[name] = value.strip()
         keep_alive = headers.get(b"connection", b"").lower() != b"close"
-        return _Head(method, target.partition(b"?")[0], headers, self._body_bytes(headers), keep_alive)
+        path, _, query = target.partition(b"?")
+        return _Head(method, path, headers, self._body_bytes(headers), keep_alive, query)
 
     def _body_bytes(self, headers: dict[bytes, bytes]) -> int | None:
         """The body's length, or None when it comes in chunks."""

@@ -56,6 +56,10 @@ class InstantAnswers:
         else:
             exchange.answer(200, content)
 
+    def forget(self) -> None:
+        """Plan anew what was asked before."""
+        self._remembered.clear()
+
     def _render(self, job: Job, request_id: bytes, created: int) -> _Rendered:
         shape = job.shape
         if job.stream:

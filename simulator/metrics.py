@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -31,6 +32,8 @@ REQUEST_SECONDS = (
 ITERATION_TOKENS = tuple(float(x) for x in (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384))
 CHOICES = (1.0, 2.0, 5.0, 10.0, 20.0)
 PREEMPTIONS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
+SleepState = Literal["awake", "weights_offloaded", "discard_all"]
+SLEEP_STATES: tuple[SleepState, ...] = ("awake", "weights_offloaded", "discard_all")
 # vLLM tries every finish reason at start, so a page shows them before they happen.
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 
@@ -71,6 +74,7 @@ class EngineMetrics(Collector):
         limits = scheduler.limits
         tokens = token_buckets(limits.max_model_len_tokens)
         self.preemptions = self.prompt_tokens = self.generation_tokens = 0
+        self.sleep_state: SleepState = "awake"
         self.finished = dict.fromkeys(FINISH_REASONS, 0)
         self.ttft = Histogram(TTFT_SECONDS)
         self.inter_token_latency = Histogram(TOKEN_GAP_SECONDS)
@@ -162,7 +166,7 @@ class EngineMetrics(Collector):
             "engine_sleep_state",
             "Engine sleep state.",
             "sleep_state",
-            {"awake": 1, "weights_offloaded": 0, "discard_all": 0},
+            {state: int(state == self.sleep_state) for state in SLEEP_STATES},
         )
         yield self._gauge("kv_cache_usage_perc", "KV-cache usage. 1 means 100 percent usage.", scheduler.kv_usage_ratio)
         # Prefix caching is off in the simulated engine (see cache_config_info), so both stay 0, as in vLLM then.

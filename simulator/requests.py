@@ -48,8 +48,14 @@ class Message(Struct, frozen=True):
         return self.content or ""
 
 
+class JsonSchema(Struct, frozen=True):
+    name: str
+    schema: dict[str, Any]
+
+
 class ResponseFormat(Struct, frozen=True):
     type: str
+    json_schema: JsonSchema | None = None
 
 
 class _Sampling(Struct, frozen=True, kw_only=True):
@@ -81,8 +87,8 @@ class _Sampling(Struct, frozen=True, kw_only=True):
         """Raises: ApiError for what contradicts itself, and for what is not simulated (never ignored silently)."""
         if self.stream_options is not None and not self.stream:
             raise bad_request("stream_options is allowed only with stream: true", "stream_options")
-        if self.response_format is not None and self.response_format.type != "text":
-            raise _not_simulated("response_format")
+        if self.response_format is not None:
+            _check_format(self.response_format)
         for field in ("stop", "logprobs", "structured_outputs", *self._also_not_simulated):
             if getattr(self, field):
                 raise _not_simulated(field)
@@ -155,16 +161,46 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True):
 
     `hang`: takes requests into its queue and computes nothing. `error_500`: refuses each. `slow`: steps take
     `factor` times as long. `sse_error`: a stream is HTTP 200 whose first event is an error with code 503; others
-    get 503. With `requests`, one of the two error faults clears after that many of them.
+    get 503. `drop_format`: passes over `response_format` without a word, as frontends do that do not know it. With
+    `requests`, one of the two error faults clears after that many of them.
     """
 
-    kind: Literal["none", "hang", "error_500", "slow", "sse_error"]
+    kind: Literal["none", "hang", "error_500", "slow", "sse_error", "drop_format"]
     factor: Annotated[float, Meta(gt=0, le=1000)] = 10.0
     requests: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 
 
+class LoadAdapter(Struct, frozen=True):
+    """`POST /v1/load_lora_adapter`."""
+
+    lora_name: Annotated[str, Meta(min_length=1, max_length=200)]
+    lora_path: Annotated[str, Meta(min_length=1, max_length=4096)]
+
+
+class UnloadAdapter(Struct, frozen=True):
+    """`POST /v1/unload_lora_adapter`."""
+
+    lora_name: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+def _check_format(given: ResponseFormat) -> None:
+    if given.type not in ("text", "json_schema"):
+        raise _not_simulated("response_format")
+    if (given.type == "json_schema") != (given.json_schema is not None):
+        raise bad_request("json_schema is given with type json_schema, and only then", "response_format")
+
+
 _decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind) for kind in (ChatRequest, CompletionRequest, StreamField, TokenizeRequest, Fault)
+    kind: msgspec.json.Decoder(kind)
+    for kind in (
+        ChatRequest,
+        CompletionRequest,
+        StreamField,
+        TokenizeRequest,
+        Fault,
+        LoadAdapter,
+        UnloadAdapter,
+    )
 }
 _FIELD = re.compile(r"(?:field `(\w+)`)|(?: - at `\$\.?([\w.\[\]]+)`)")
 

@@ -8,12 +8,13 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from simulator.answers import DONE, Identity
 from simulator.core import EngineCore
+from simulator.dev import Adapters, DevEndpoints, Route, Running
 from simulator.generation import Generator, Job
 from simulator.http_server import Exchange, chunk, error_body
 from simulator.instant import InstantAnswers
@@ -31,7 +32,11 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
 class EngineService:
-    """Answers exchanges. `core` is None for an instant engine, which schedules nothing."""
+    """Answers exchanges. `core` is None for an instant engine, which schedules nothing.
+
+    `server_info` is what dev mode tells of the configuration; None: dev mode is off. `runtime_lora`: adapters may be
+    loaded and unloaded.
+    """
 
     def __init__(
         self,
@@ -39,6 +44,8 @@ class EngineService:
         metrics: EngineMetrics,
         limits: Limits,
         core: EngineCore | None,
+        server_info: dict[str, Any] | None = None,
+        runtime_lora: bool = False,
     ) -> None:
         self._generator, self._metrics, self._limits, self._core = generator, metrics, limits, core
         self._instant = InstantAnswers(generator, metrics) if core is None else None
@@ -47,8 +54,12 @@ class EngineService:
         self._faulty_requests = 0
         self._live: set[LiveAnswer] = set()
         self._idle = asyncio.Event()
+        self._idle.set()
         self._stopping = False
-        self._routes: dict[bytes, tuple[bytes, Callable[[Exchange], None]]] = {
+        running = Running(self._idle, self._freeze, self._abort_all)
+        self._dev = None if server_info is None else DevEndpoints(running, metrics, server_info)
+        self._adapters = Adapters(generator, self._forget_answers) if runtime_lora else None
+        self._routes: dict[bytes, Route] = {
             b"/v1/chat/completions": (b"POST", lambda exchange: self._generate(exchange, chat=True)),
             b"/v1/completions": (b"POST", lambda exchange: self._generate(exchange, chat=False)),
             b"/v1/models": (b"GET", self._models),
@@ -59,6 +70,8 @@ class EngineService:
             b"/metrics": (b"GET", lambda exchange: exchange.answer(200, metrics.page(), METRICS_PAGE)),
             b"/tokenize": (b"POST", self._tokenize),
             b"/simulator/fault": (b"POST", self._set_fault),
+            **(self._dev.routes if self._dev else {}),
+            **(self._adapters.routes if self._adapters else {}),
         }
 
     def __call__(self, exchange: Exchange) -> None:
@@ -81,13 +94,26 @@ class EngineService:
         if self._live and timeout_seconds > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._idle.wait(), timeout_seconds)
+        self._abort_all("the engine was shut down")
+
+    def _freeze(self, frozen: bool) -> None:
+        if self._core is not None:
+            self._core.set_paused(frozen)
+
+    def _forget_answers(self) -> None:
+        if self._instant is not None:
+            self._instant.forget()
+
+    def _abort_all(self, why: str = "the request was aborted by a pause") -> None:
         for answer in list(self._live):
-            answer.fail(500, "the engine was shut down")
+            answer.fail(500, why)
 
     def _generate(self, exchange: Exchange, chat: bool) -> None:
         if self._stopping:
             raise ApiError(500, "InternalServerError", "the engine is shutting down")
         if self._fault.kind != "none" and self._misbehave(exchange):
+            return
+        if self._dev is not None and self._dev.hold(lambda: self(exchange)):
             return
         if self._instant is not None:
             given = exchange.request.headers.get(b"x-request-id")
@@ -161,6 +187,8 @@ class EngineService:
 
     def _apply(self, fault: Fault) -> None:
         self._fault, self._faulty_requests = fault, 0
+        self._generator.obeys_formats = fault.kind != "drop_format"
+        self._forget_answers()
         if self._core is not None:
             self._core.slow_factor = fault.factor if fault.kind == "slow" else 1.0
             self._core.set_hung(fault.kind == "hang")
@@ -178,6 +206,8 @@ class EngineService:
             }
             for name in self._generator.served_names
         ]
+        for name, path in (self._adapters.paths if self._adapters else {}).items():
+            cards.append({**cards[0], "id": name, "root": path, "parent": self._generator.served_names[0]})
         exchange.answer(200, msgspec.json.encode({"object": "list", "data": cards}))
 
     def _tokenize(self, exchange: Exchange) -> None:

@@ -40,7 +40,9 @@ PROGRAMS = {
     "nginx": Program("nginx-light", "nginx", ("usr/sbin/nginx",)),
     "postgres": Program("postgresql", "postgres", (f"{_POSTGRES}/postgres",)),
     "prometheus": Program("prometheus", "prometheus"),
+    "promtool": Program("prometheus", "promtool"),
     "redis-server": Program("redis-server", "redis-server"),
+    "systemd-analyze": Program("systemd", "systemd-analyze"),
     "victoria-metrics": Program("victoria-metrics", "victoria-metrics"),
 }
 

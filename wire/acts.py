@@ -20,7 +20,8 @@ EngineModelName = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[
 FolderPath = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^/[^\x00-\x1f\x7f]*$(?!\n)")]
 # As vLLM's command line has it, without the dashes before it.
 EngineArgument = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,63}$(?!\n)")]
-_Text = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00-\x1f\x7f]*$(?!\n)")]
+# Characters that may stand in a YAML file.
+_Text = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]*$(?!\n)")]
 _Integer = Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)]
 # A share such as 0.92 is given as text: a slice holds no floats.
 EngineArgumentValue = _Text | _Integer | bool

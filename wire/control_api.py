@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Literal
 
 import aiohttp
 import msgspec
@@ -11,7 +12,8 @@ import msgspec
 from wire import PROTOCOL
 from wire.messages import UNREADABLE
 
-ANSWER_LIMIT_BYTES = 64 * 2**20  # the largest artifact
+# The largest artifact; what is posted is answered in a few words, and a node keeps no room for more.
+ANSWER_LIMIT_BYTES = {"GET": 64 * 2**20, "POST": 2**20}
 CALL_TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=5, sock_read=10)
 HEADERS = {"X-Headworks-Protocol": str(PROTOCOL)}
 JSON_BODY: Mapping[str, str] = {"Content-Type": "application/json"}
@@ -56,14 +58,14 @@ class _ProblemDocument(msgspec.Struct):
 
 async def call(
     session: aiohttp.ClientSession,
-    method: str,
+    method: Literal["GET", "POST"],
     url: str,
     *,
     token: str | None = None,
     body: bytes | None = None,
     body_headers: Mapping[str, str] = JSON_BODY,
 ) -> bytes:
-    """The answer's body, at most `ANSWER_LIMIT_BYTES` of it. `body_headers` say what `body` is.
+    """The answer's body, at most `ANSWER_LIMIT_BYTES` of it for that method. `body_headers` say what `body` is.
 
     Raises: TargetRefused, or an aiohttp.ClientError (TargetUnavailable among them) where a retry makes sense.
     """
@@ -77,7 +79,7 @@ async def call(
         ) as response:
             if not 200 <= response.status < 300:
                 raise await failure_of(response)
-            return await _read(response, ANSWER_LIMIT_BYTES)
+            return await _read(response, ANSWER_LIMIT_BYTES[method])
     except TimeoutError as error:
         raise TargetUnavailable("no answer in time") from error
 

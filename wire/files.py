@@ -1,4 +1,4 @@
-"""Private files: written whole or not at all, readable by their owner alone."""
+"""Files that are written whole or not at all, most of them readable by their owner alone."""
 
 from __future__ import annotations
 
@@ -13,12 +13,22 @@ def write_private(path: Path, data: bytes) -> None:
     Raises: OSError; the old file is then untouched.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_whole(path, data, mode=0o600)
+
+
+def write_whole(path: Path, data: bytes, *, mode: int, owner: tuple[int, int] | None = None) -> None:
+    """Replace `path` by `data`. A crash at any moment leaves the old file or the new one.
+
+    `owner`: user and group; None: those of this process. Raises: OSError; the old file is then untouched.
+    """
     # One fixed name, so that a process killed while writing leaves at most one such file behind.
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o600)
+            if owner is not None and owner != (os.geteuid(), os.getegid()):
+                os.fchown(descriptor, *owner)
+            os.fchmod(descriptor, mode)
             file.write(data)
             file.flush()
             os.fsync(descriptor)

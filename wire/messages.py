@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from wire.problems import MAX_PROBLEMS as MAX_PROBLEMS
 from wire.problems import Problem
-from wire.snapshot import ActId, EpochMillis, Name, Positive, Sha256
+from wire.snapshot import ActId, EngineKind, EpochMillis, Name, Positive, Sha256
 
 TargetKind = Literal["gateway", "node"]
 Token = Annotated[str, Meta(min_length=20, max_length=200)]
@@ -127,7 +127,7 @@ class FoundEngine(Struct, frozen=True, omit_defaults=True):
     """An engine that answers on a port that the agent was told to try, and that no configuration names."""
 
     url: ShortText
-    kind: Literal["vllm", "sglang", "tgi", "llamacpp", "trtllm", "triton", "ollama"]
+    kind: EngineKind
     version: ShortText | UnsetType = UNSET
     models: Annotated[list[ShortText], Meta(max_length=32)] = []
 

@@ -17,9 +17,9 @@ import msgspec
 from wire.control_api import JSON_BODY, TargetRefused, TargetUnavailable
 from wire.messages import UNREADABLE, Event
 from wire.pace import Pace
-from wire.remote_write import CONTENT_ENCODING, CONTENT_TYPE, VERSION, VERSION_HEADER, Encoder, Series, halves
 from wire.spool import Spool
 from wire.target import TargetClient
+from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, VERSION, VERSION_HEADER, Series, encode, halves
 
 log = logging.getLogger("headworks.push")
 
@@ -44,7 +44,6 @@ class MetricPush:
 
     def __init__(self, client: TargetClient, spool: Spool, pace: Pace | None = None) -> None:
         self._client, self._spool = client, spool
-        self._encoder = Encoder()
         self._told = _Told("samples")
         self._emptying = _Emptying(pace or Pace(), self._told)
 
@@ -53,7 +52,7 @@ class MetricPush:
 
         A control plane that is away and a full disk raise nothing: the log says once that samples wait or are lost.
         """
-        body = await asyncio.to_thread(self._encoder.encode, series)
+        body = await asyncio.to_thread(encode, series)
         if self._spool.waiting == 0 and await self._sent_at_once(body):
             return
         try:

@@ -1,33 +1,21 @@
-"""Prometheus remote write 1.0: series as snappy-compressed protobuf, read within bounds.
+"""Prometheus remote write 1.0, read within bounds; wire/write_body.py writes it.
 
-Agents and gateways push with an `Encoder`, the control plane takes with `decode`. A series' labels stay encoded (`Key`)
-until someone asks `labels_of`, so that a receiver recognises what it knows by comparing bytes.
+A series' labels stay encoded (`Key`) until someone asks `labels_of`, so that a receiver recognises what it knows by
+comparing bytes.
 Source: https://prometheus.io/docs/specs/prw/remote_write_spec/
 """
 
 from __future__ import annotations
 
 import re
-import struct
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cramjam import CompressionError, DecompressionError, snappy
 from google.protobuf.message import DecodeError
 
 from wire.problems import Problem
-from wire.remote_write_pb2 import Envelope, Label, TimeSeries, WriteRequest
-
-CONTENT_TYPE = "application/x-protobuf"
-CONTENT_ENCODING = "snappy"
-VERSION_HEADER = "X-Prometheus-Remote-Write-Version"
-VERSION = "0.1.0"
-METRIC_NAME = "__name__"
-# A value that says "this series ended here": a NaN that no arithmetic makes. Source: prometheus/model/value.
-STALE_BITS = 0x7FF0000000000002
-STALE: float = struct.unpack("<d", struct.pack("<Q", STALE_BITS))[0]
-
-Key = tuple[bytes, ...]
+from wire.remote_write_pb2 import Envelope, Label, WriteRequest
+from wire.write_body import METRIC_NAME, Key, Series
 
 _METRIC_NAME_PATTERN = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL_NAME_PATTERN = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -44,14 +32,6 @@ class Bounds:
     labels: int = 40
     name_length: int = 200
     value_length: int = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One series: its labels with `__name__`, and (Unix time in ms, value) each."""
-
-    labels: Mapping[str, str]
-    samples: Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,61 +54,6 @@ class BadBody(ValueError):
 
 class BodyTooLarge(BadBody):
     """Send less at once."""
-
-
-def key_of(labels: Mapping[str, str]) -> Key:
-    """Labels in the order and form that the protocol asks for."""
-    return tuple(Label(name=name, value=labels[name]).SerializeToString() for name in sorted(labels))
-
-
-def encode(series: Iterable[Series]) -> bytes:
-    """The body of a write: protobuf, snappy's block format."""
-    request = WriteRequest()
-    for each in series:
-        row = request.timeseries.add(labels=key_of(each.labels))
-        for time_ms, value in each.samples:
-            row.samples.add(timestamp=time_ms, value=value)
-    return bytes(snappy.compress_raw(request.SerializeToString()))
-
-
-class Encoder:
-    """`encode` for a writer that sends nearly the same series again and again, at a third of its cost.
-
-    It remembers the encoded labels of the series of the last body, so that those that vanish are forgotten.
-    """
-
-    def __init__(self) -> None:
-        self._labels: dict[tuple[tuple[str, str], ...], bytes] = {}
-
-    def encode(self, series: Iterable[Series]) -> bytes:
-        """The body of a write."""
-        known: dict[tuple[tuple[str, str], ...], bytes] = {}
-        rows: list[bytes] = []
-        row = TimeSeries()
-        for each in series:
-            identity = tuple(each.labels.items())
-            labels = self._labels.get(identity) or TimeSeries(labels=key_of(each.labels)).SerializeToString()
-            known[identity] = labels
-            del row.samples[:]
-            for time_ms, value in each.samples:
-                row.samples.add(timestamp=time_ms, value=value)
-            # Protobuf: two encoded messages in a row are one message with the fields of both.
-            rows.append(labels + row.SerializeToString())
-        self._labels = known
-        return bytes(snappy.compress_raw(Envelope(timeseries=rows).SerializeToString()))
-
-
-def halves(body: bytes) -> tuple[bytes, bytes] | None:
-    """The body of a write as two, for a receiver that finds it too large; None for what is no two series."""
-    try:
-        rows = Envelope.FromString(bytes(snappy.decompress_raw(body))).timeseries
-    except (CompressionError, DecompressionError, DecodeError):
-        return None
-    if len(rows) < 2:
-        return None
-    middle = len(rows) // 2
-    first, second = Envelope(timeseries=rows[:middle]), Envelope(timeseries=rows[middle:])
-    return bytes(snappy.compress_raw(first.SerializeToString())), bytes(snappy.compress_raw(second.SerializeToString()))
 
 
 def decode(body: bytes, bounds: Bounds) -> Body:

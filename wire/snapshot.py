@@ -33,6 +33,7 @@ Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 MODEL_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$(?!\n)"
 ModelName = Annotated[str, Meta(pattern=MODEL_NAME_PATTERN)]
 NameSet = dict[str, Literal[True]]
+EngineKind = Literal["vllm", "sglang", "tgi", "llamacpp", "trtllm", "triton", "ollama"]
 ActId = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
 
 
@@ -108,7 +109,7 @@ class Engine(Struct, frozen=True, omit_defaults=True):
     """One served endpoint. `url` is http(s)://host[:port]. `cordoned`: its node or itself takes no new work."""
 
     url: str
-    kind: Literal["vllm", "sglang", "tgi", "llamacpp", "trtllm", "triton", "ollama"]
+    kind: EngineKind
     pool: str
     served_model: str
     node: str | UnsetType = UNSET
@@ -176,7 +177,7 @@ class NodeEngine(Struct, frozen=True, omit_defaults=True):
     """
 
     url: str
-    kind: Literal["vllm", "sglang", "tgi", "llamacpp", "trtllm", "triton", "ollama"]
+    kind: EngineKind
     pool: str
     model: str
     served_model: str = ""

@@ -42,6 +42,8 @@ _DELETE_OLDEST = "DELETE FROM records WHERE number = (SELECT min(number) FROM re
 _USED_BYTES = """
     SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size
 """
+# Another process that holds the file's lock, as a person's sqlite3 can, shall not hold this one as long.
+_LOCK_WAIT_SECONDS = 0.05
 # A record fills its last page partly, and the empty tables take some.
 _PAGE_BYTES = 4096
 _EMPTY_BYTES = 4 * _PAGE_BYTES
@@ -175,7 +177,9 @@ class Spool:
         descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         os.fchmod(descriptor, 0o600)
         os.close(descriptor)
-        connection = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            self._file, timeout=_LOCK_WAIT_SECONDS, isolation_level=None, check_same_thread=False
+        )
         try:
             connection.execute("PRAGMA journal_mode = WAL")
             # A commit is on disk when it returns, also through a power cut.

@@ -41,6 +41,8 @@ from wire.sse import EventTooLarge, ServerSentEvent, SseParser
 log = logging.getLogger("headworks.target")
 # Refusals of an ack that say: this is not what you were sent.
 _DISOWNED = ("wrong_hash", "unknown_revision")
+# A clock that takes a new token for an old one shall not have it renewed again and again.
+_CLOCK_WRONG_SECONDS = 3600.0
 Reenrol = Callable[[Credentials], Awaitable[str | None]]
 
 
@@ -295,20 +297,28 @@ class TargetClient:
         attempt = 0
         while True:
             try:
-                credentials = self._enrolled()
-                wait_seconds = credentials.rotate_at_ms / 1000 - self._clock()
-                if wait_seconds <= 0:
+                # Short sleeps, so that a clock that is set, or a new file, is noticed.
+                delay = min(self._renewal_seconds(), self._pace.refused_cap_seconds)
+                if delay <= 0:
                     async with self._token_changes:
                         await self._rotate()
                     attempt = 0
-                    continue
-                # Short sleeps, so that a clock that is set, or a new file, is noticed.
-                delay = min(wait_seconds, self._pace.refused_cap_seconds)
+                    if self._renewal_seconds() > 0:
+                        continue
+                    log.warning("a new token is past its time already: set the clock of this machine")
+                    delay = _CLOCK_WRONG_SECONDS
             except (TargetRefused, aiohttp.ClientError, OSError) as error:
                 log.warning("the token could not be renewed: %s", error)
                 delay = self._pace.delay_seconds(attempt, self._pace.refused_cap_seconds)
                 attempt += 1
             await asyncio.sleep(delay)
+
+    def _renewal_seconds(self) -> float:
+        """Until the token is to be renewed: at once where a clock that was ahead chose a time after its end."""
+        credentials = self._enrolled()
+        if credentials.rotate_at_ms >= credentials.expires_at_ms:
+            return 0.0
+        return credentials.rotate_at_ms / 1000 - self._clock()
 
     async def _rotate(self) -> None:
         old = self._enrolled()

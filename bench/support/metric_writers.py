@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from cramjam import snappy
 
-from wire.remote_write import CONTENT_ENCODING, CONTENT_TYPE, VERSION, VERSION_HEADER, key_of
 from wire.remote_write_pb2 import WriteRequest
+from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, VERSION, VERSION_HEADER, key_of
 
 SERIES = 5000
 STEP_MS = 1000

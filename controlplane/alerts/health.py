@@ -46,12 +46,16 @@ CAUSES: Mapping[str, Cause] = {
     "nvml_failed": Cause("NvmlFailed"),
     "engine_down": Cause("EngineDown", "engine", hardware=False),
     "engine_hung": Cause("EngineHung", "engine", hardware=False),
+    "engine_paused": Cause("EnginePaused", "engine", hardware=False),
+    "engine_restarted": Cause("EngineRestarted", "engine", hardware=False, quietens=True),
+    "engine_probe_failed": Cause("EngineProbeFailed", "engine", hardware=False),
 }
 # Kind of event → the kinds whose incidents it ends, for the same subject.
 RECOVERIES: Mapping[str, tuple[str, ...]] = {
     "gpu_recovered": ("gpu_lost", "gpu_unresponsive", "gpu_error"),
     "nvml_recovered": ("nvml_failed",),
-    "engine_up": ("engine_down", "engine_hung"),
+    "engine_up": ("engine_down", "engine_hung", "engine_paused"),
+    "engine_probe_ok": ("engine_probe_failed",),
 }
 HARDWARE_ALERTS = frozenset(cause.alertname for cause in CAUSES.values() if cause.hardware)
 QUIET_ALERTS = frozenset(cause.alertname for cause in CAUSES.values() if cause.quietens)

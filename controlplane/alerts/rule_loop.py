@@ -18,7 +18,7 @@ from controlplane.core.fields import epoch_ms
 from controlplane.core.reported import storable_text
 from controlplane.telemetry import query
 from controlplane.telemetry.results import number
-from wire.remote_write import METRIC_NAME
+from wire.write_body import METRIC_NAME
 
 log = logging.getLogger(__name__)
 

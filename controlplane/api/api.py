@@ -28,6 +28,7 @@ from controlplane.core.api import router as core
 from controlplane.core.changes import REASON_MAX_CHARACTERS
 from controlplane.core.errors import Malformed, Refused, TooLarge, problem_response
 from controlplane.core.targets_api import router as targets
+from controlplane.fleet.acts_api import router as acts
 from controlplane.fleet.api import router as fleet
 from controlplane.routing.api import router as routing
 from controlplane.tenants.api import router as tenants
@@ -59,7 +60,7 @@ fleet.get(
 )(read_artifact)
 
 # `own_targets` first: POST nodes/report must not be taken for a node called "report".
-for _router in (own_targets, tenants, fleet, routing, breakers, configs, targets, core, alerts, receivers, rules):
+for _router in (own_targets, tenants, fleet, acts, routing, breakers, configs, targets, core, alerts, receivers, rules):
     api.add_router("", _router)
 
 

@@ -14,10 +14,12 @@ from controlplane.configs.models import Fragment
 from controlplane.configs.references import REFERRERS, EntryKey, references
 from wire.canonical import Document
 from wire.problems import Problem, pointer, type_problems
-from wire.snapshot import NodeState, SnapshotRefused, decode_snapshot
+from wire.snapshot import Act, NodeState, SnapshotRefused, decode_snapshot
 
 # What one entry was and is; None: it did not or does not exist.
 Transition = tuple[Document | None, Document | None]
+# What agents alone are told, and name nothing that others tell of.
+_OF_AGENTS = {"nodes": NodeState, "acts": Act}
 
 
 def problems_of(changed: dict[EntryKey, Transition]) -> list[Problem]:
@@ -25,11 +27,11 @@ def problems_of(changed: dict[EntryKey, Transition]) -> list[Problem]:
     entries = {entry: after for entry, (_, after) in changed.items() if after is not None}
     removed = [entry for entry, (_, after) in changed.items() if after is None]
     part = {**_naming(removed), **entries}
-    nodes = {key: part.pop((section, key)) for section, key in list(part) if section == "nodes"}
+    of_agents = [(section, key, part.pop((section, key))) for section, key in list(part) if section in _OF_AGENTS]
     found = [
         problem
-        for name, content in nodes.items()
-        for problem in type_problems(content, NodeState, pointer("/nodes", name))
+        for section, key, content in of_agents
+        for problem in type_problems(content, _OF_AGENTS[section], pointer(f"/{section}", key))
     ]
     try:
         decode_snapshot({"kind": "gateway", "schema": 1, **_by_section(_closed(part))})

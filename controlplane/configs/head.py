@@ -12,7 +12,9 @@ from datetime import datetime
 from controlplane.configs.slices import Decrypt, Slice, gateway_content, gateway_engine, node_content, slice_of
 from wire.canonical import Document, merge_patch
 
-_GATEWAY_BLIND = {"nodes"}
+_GATEWAY_BLIND = {"nodes", "acts"}
+# Sections whose entries may be of a node, which alone is told of them.
+_OF_NODES = ("engines", "acts")
 
 
 class Head:
@@ -23,7 +25,8 @@ class Head:
         self._gateway: Slice | None = None
         # Engine name → (entry of the whole, the same as gateways see it).
         self._opened: dict[str, tuple[Document, Document]] = {}
-        self._by_node: dict[str, Document] | None = None
+        # Node → section → its entries.
+        self._by_node: dict[str, dict[str, Document]] | None = None
         self._nodes: dict[str, Slice] = {}
 
     def next(self, number: int, patch: Document, published_at: datetime) -> Head:
@@ -35,7 +38,7 @@ class Head:
             head._opened = self._opened
             if not patch.keys() - _GATEWAY_BLIND:
                 head._gateway = self._gateway
-            if not patch.keys() & {"engines", "nodes", "pools"}:
+            if not patch.keys() & {*_OF_NODES, "nodes", "pools"}:
                 # Shared: both heads cut the same slices, whoever is asked first.
                 head._by_node, head._nodes = self._by_node, self._nodes
             else:
@@ -45,13 +48,18 @@ class Head:
 
     def _nodes_changed(self, after: Head, patch: Document) -> set[str]:
         # No section is ever removed: of a section without entries an empty one is left.
-        changed, pools, patched = (set(patch.get(section, ())) for section in ("nodes", "pools", "engines"))
+        changed, pools = (set(patch.get(section, ())) for section in ("nodes", "pools"))
         for head in (self, after):
-            engines = head.content.get("engines", {})
-            touched = [engines[name] for name in patched if name in engines]
+            entries = {section: head.content.get(section, {}) for section in _OF_NODES}
+            touched = [
+                entries[section][name]
+                for section in _OF_NODES
+                for name in patch.get(section, ())
+                if name in entries[section]
+            ]
             if pools:
-                touched += [engine for engine in engines.values() if engine["pool"] in pools]
-            changed.update(engine["node"] for engine in touched if "node" in engine)
+                touched += [engine for engine in entries["engines"].values() if engine["pool"] in pools]
+            changed.update(entry["node"] for entry in touched if "node" in entry)
         return changed
 
     def slice(self, kind: str, name: str) -> Slice:
@@ -77,9 +85,11 @@ class Head:
             return known
         if self._by_node is None:
             self._by_node = {}
-            for engine_name, engine in self.content.get("engines", {}).items():
-                if "node" in engine:
-                    self._by_node.setdefault(engine["node"], {})[engine_name] = engine
-        made = slice_of(node_content(name, self.content, self._by_node.get(name, {})))
+            for section in _OF_NODES:
+                for key, entry in self.content.get(section, {}).items():
+                    if "node" in entry:
+                        self._by_node.setdefault(entry["node"], {}).setdefault(section, {})[key] = entry
+        own = self._by_node.get(name, {})
+        made = slice_of(node_content(name, self.content, own.get("engines", {}), own.get("acts", {})))
         self._nodes[name] = made
         return made

@@ -51,8 +51,8 @@ def gateway_content(whole: Document, engines: Document) -> Document:
     return {"kind": "gateway", "schema": SCHEMA_VERSION, **sections, "engines": engines}
 
 
-def node_content(node: str, whole: Document, engines: Document) -> Document:
-    """A node's slice; `engines` are those of this node, as in the whole."""
+def node_content(node: str, whole: Document, engines: Document, acts: Document) -> Document:
+    """A node's slice; `engines` and `acts` are those of this node, as in the whole."""
     pools = whole.get("pools", {})
     return {
         "kind": "node",
@@ -64,7 +64,12 @@ def node_content(node: str, whole: Document, engines: Document) -> Document:
                 "kind": engine["kind"],
                 "pool": engine["pool"],
                 "model": pools[engine["pool"]]["model"],
+                "served_model": engine["served_model"],
+                "cordoned": engine.get("cordoned", False),
             }
             for name, engine in engines.items()
+        },
+        "acts": {
+            act_id: {field: value for field, value in act.items() if field != "node"} for act_id, act in acts.items()
         },
     }

@@ -38,6 +38,7 @@ class AckAnswer(Struct):
 class ReportAnswer(Struct):
     taken: bool
     unknown_engines: list[str]
+    unknown_acts: list[str]
 
 
 def _described(body: str, answer: type[Struct], status: int = HTTPStatus.OK) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def acknowledge(request: HttpRequest) -> HttpResponse:
     "/nodes/report", auth=TargetAuth(), **_described("node-report", ReportAnswer), summary="Report a node"
 )  # fmt: skip
 def report(request: HttpRequest) -> HttpResponse:
-    """GPUs and engines as the node's agent saw them. `unknown_engines`: reported, but not this node's; ignored."""
+    """GPUs, engines and acts as the node's agent saw them. `unknown_…`: reported, but not this node's; ignored."""
     target = calling_target(request)
     if target.kind != TargetKind.NODE:
         raise Forbidden("a gateway cannot report a node; only the node's own agent can", code="wrong_kind")
@@ -120,7 +121,7 @@ def report(request: HttpRequest) -> HttpResponse:
     now = timezone.now()
     ignored = fleet.take_report(target.name, body, now)
     _note_seen(target, now)
-    return json_answer(ReportAnswer(taken=True, unknown_engines=ignored))
+    return json_answer(ReportAnswer(taken=True, unknown_engines=ignored.engines, unknown_acts=ignored.acts))
 
 
 def read_artifact(request: HttpRequest, sha256: str) -> HttpResponse:

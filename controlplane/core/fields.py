@@ -125,7 +125,11 @@ def _problem(kind: type[Fields], place: tuple[int | str, ...], rule: str, messag
 def refuse_if(problems: Sequence[Problem]) -> None:
     """Raise Refused with these problems, if there are any."""
     if problems:
-        raise Refused("; ".join(f"{p.path}: {p.message}" for p in problems[:5]), problems)
+        raise refused(problems)
+
+
+def refused(problems: Sequence[Problem]) -> Refused:
+    return Refused("; ".join(f"{p.path}: {p.message}" for p in problems[:5]), problems)
 
 
 def merged(kind: type[Fields], current: Document, given: Mapping[str, Any]) -> Document:

@@ -80,6 +80,11 @@ class Fleet:
     def engine_address(self, name: str) -> str:
         return f"http://127.0.0.1:{self.ports.engines[name]}"
 
+    @property
+    def lora_folder(self) -> Path:
+        """Where engines may load adapters from."""
+        return self.directory / "loras"
+
     def gpu_state(self, node: str) -> Path:
         """The file that says what the node's simulated GPUs are and do (simulator/gpu/STATE.md)."""
         return self.directory / "gpus" / f"{node}.json"

@@ -52,6 +52,9 @@ TRAFFIC: dict[str, dict[str, Any]] = {
         "stream_share": 0.0,
     },
 }
+# What each node's own policy lets be done to it and to its engines; anything else its agent refuses.
+NODE_ACTS = ("release_gpus", "take_up_gpus")
+ENGINE_ACTS = ("sleep", "wake", "pause", "resume", "reset_prefix_cache", "drain", "load_lora", "unload_lora")
 RECEIVER = "on-call"
 # The demo's receiver listens on this machine, where webhooks go to only if an admin allows it.
 WEBHOOK_NETWORKS = "127.0.0.0/8"

@@ -63,6 +63,7 @@ def _start_engines(fleet: Fleet, tokenizer: Path) -> None:
             "--model", plan.MODEL, "--tokenizer", str(tokenizer),
             "--kv-capacity-tokens", str(plan.ENGINE_KV_TOKENS), "--speed", str(plan.ENGINE_SPEED),
             "--max-model-len", str(plan.MAX_CONTEXT_TOKENS), "--seed", str(number),
+            "--dev-mode", "--runtime-lora",
         )  # fmt: skip
         fleet.start(f"engine-{name}", argv, ready_url=f"{fleet.engine_address(name)}/health", wait=False)
     for name in fleet.ports.engines:
@@ -95,7 +96,18 @@ def _start_receiver(fleet: Fleet) -> None:
 
 def _start_agent(fleet: Fleet, node: str) -> None:
     argv = python_module("gpu_agent.cli", *_target_options(fleet, "node", node))
-    fleet.start(f"agent-{node}", argv, environment=_gpu_settings(fleet, node))
+    policy = {"HEADWORKS_AGENT_POLICY_FILE": str(_write_policy(fleet, node))}
+    fleet.start(f"agent-{node}", argv, environment={**_gpu_settings(fleet, node), **policy})
+
+
+def _write_policy(fleet: Fleet, node: str) -> Path:
+    """The node's own file about what may be done to it."""
+    fleet.lora_folder.mkdir(mode=0o700, exist_ok=True)
+    of_engine = {"allow": plan.ENGINE_ACTS, "lora_folder": str(fleet.lora_folder)}
+    engines = dict.fromkeys(plan.engines_of(node), of_engine)
+    file = fleet.directory / f"policy-{node}.json"
+    write_secret(file, json.dumps({"allow": plan.NODE_ACTS, "engines": engines}))
+    return file
 
 
 def _gpu_settings(fleet: Fleet, node: str) -> dict[str, str]:

@@ -10,12 +10,13 @@ from pathlib import Path
 from controlplane.demo.fleet import Fleet, Profile
 from controlplane.demo.ports import Ports
 from controlplane.demo.start import start_all, start_traffic
+from controlplane.demo_check.acts import acts_loop
 from controlplane.demo_check.fault import SETTINGS, fault_loop
 from controlplane.demo_check.quota import LIMITED, quota_loop
 from controlplane.demo_check.steps import NotHeld, Steps, expect
 from controlplane.processes import Supervisor
 
-LOOPS: dict[str, Callable[[Fleet, Steps], None]] = {"quota": quota_loop, "fault": fault_loop}
+LOOPS: dict[str, Callable[[Fleet, Steps], None]] = {"quota": quota_loop, "fault": fault_loop, "acts": acts_loop}
 
 
 def run_check(loop: str, profile: Profile) -> int:

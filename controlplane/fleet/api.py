@@ -30,7 +30,7 @@ def _with_health(nodes: Sequence[Node]) -> list[Document]:
 add_noun(router, "/models", MODELS, write=admin, name_in_path="path:name")
 add_noun(router, "/pools", POOLS, write=operator)
 add_noun(router, "/nodes", NODES, write=operator, editable=False, show=_with_health)
-add_noun(router, "/engines", ENGINES, write=operator)
+add_noun(router, "/engines", ENGINES, write=operator, show=services.described_with_facts)
 
 
 @router.post("/nodes/{name}/cordon", auth=operator, response=WriteAnswer, tags=["nodes"], summary="Cordon node")

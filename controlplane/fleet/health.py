@@ -6,10 +6,14 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
+from wire.canonical import Document
+
 Health = Literal["ok", "cordoned", "degraded", "lost", "unknown"]
 
 # By a GPU's reported state.
 _GPU_REASONS = {"lost": "gpu_lost", "unresponsive": "gpu_unresponsive", "error": "gpu_error"}
+# By an engine's condition: it does nothing because it was told so.
+_IDLE_REASONS = {"paused": "engine_paused", "sleeping": "engine_sleeping"}
 
 
 class NodeFacts(Protocol):
@@ -36,6 +40,10 @@ class EngineFacts(Protocol):
     def state(self) -> str: ...
     @property
     def error(self) -> str: ...
+    @property
+    def condition(self) -> str: ...
+    @property
+    def facts(self) -> Document: ...
     @property
     def cordoned(self) -> bool: ...
 
@@ -84,14 +92,29 @@ def _failures(node: NodeFacts, gpus: Iterable[GpuFacts], engines: Iterable[Engin
     ]
     if node.gpu_source != "none":
         reasons += [_named("gpu_problem", problem) for problem in node.gpu_problems]
-    down = [engine for engine in engines if engine.state == "down"]
-    return reasons + [_named("engine_down", _named(engine.name, engine.error)) for engine in down]
+    for engine in engines:
+        if engine.state == "down":
+            reasons.append(_named("engine_down", _named(engine.name, engine.error)))
+        elif engine.condition == "hung":
+            reasons.append(_named("engine_hung", _named(engine.name, engine.error)))
+        if failed := _failed_probes(engine):
+            reasons.append(_named("engine_probe_failed", _named(engine.name, ", ".join(failed))))
+    return reasons
+
+
+def _failed_probes(engine: EngineFacts) -> list[str]:
+    return sorted(name for name, outcome in engine.facts.get("probes", {}).items() if outcome == "failed")
 
 
 def _remarks(node: NodeFacts, engines: Iterable[EngineFacts]) -> list[str]:
     """What is worth knowing and no failure: a machine that has no GPU lacks nothing."""
     no_gpu = [_named("no_gpu", problem) for problem in node.gpu_problems] if node.gpu_source == "none" else []
-    return no_gpu + [_named("engine_cordoned", engine.name) for engine in engines if engine.cordoned]
+    idle = [
+        _named(_IDLE_REASONS[engine.condition], engine.name)
+        for engine in engines
+        if engine.state == "up" and engine.condition in _IDLE_REASONS
+    ]
+    return no_gpu + idle + [_named("engine_cordoned", engine.name) for engine in engines if engine.cordoned]
 
 
 def _named(name: str, what: str) -> str:

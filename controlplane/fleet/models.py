@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 
 class Node(models.Model):
@@ -21,6 +22,10 @@ class Node(models.Model):
     gpu_problems = models.JSONField(default=list)
     simulated = models.BooleanField(default=False)
     cordon_applied = models.BooleanField(default=False)
+    # What its own policy lets be done, by engine; "" is the node itself.
+    allowed_acts = models.JSONField(default=dict)
+    # Engines that answer on it and that no configuration names (wire.messages.FoundEngine).
+    found_engines = models.JSONField(default=list)
     reported_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
@@ -135,7 +140,54 @@ class Engine(models.Model):
     state = models.CharField(max_length=16, default="unknown")
     version = models.CharField(max_length=200, blank=True)
     error = models.CharField(max_length=2000, blank=True)
+    condition = models.CharField(max_length=16, default="ok")
+    # How it was started and what was tried on it, as far as its agent tells (services.reports).
+    facts = models.JSONField(default=dict)
     reported_at = models.DateTimeField(null=True)
 
     def __str__(self) -> str:
         return self.name
+
+
+class ActState(models.TextChoices):
+    """`waiting` and `running` are open; an act that has any other state keeps it."""
+
+    WAITING = "waiting", _("waiting")
+    RUNNING = "running", _("running")
+    DONE = "done", _("done")
+    REFUSED = "refused", pgettext_lazy("act", "refused")
+    FAILED = "failed", _("failed")
+    EXPIRED = "expired", _("expired")
+    CANCELLED = "cancelled", _("cancelled")
+
+
+OPEN_STATES = (ActState.WAITING, ActState.RUNNING)
+
+
+class Act(models.Model):
+    """Something that an agent is asked to do once, on its node or on one engine of it.
+
+    The primary key grows with each: it is the order in which acts are done.
+    """
+
+    act_id = models.CharField(max_length=32, unique=True)
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="acts")
+    engine = models.ForeignKey(Engine, null=True, on_delete=models.CASCADE, related_name="acts")
+    action = models.CharField(max_length=64)
+    arguments = models.JSONField(default=dict)
+    issued_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    issued_by = models.CharField(max_length=150)
+    reason = models.CharField(max_length=500)
+    state = models.CharField(max_length=16, choices=ActState.choices, default=ActState.WAITING)
+    # As its agent told, and by its clock: why it was refused or failed, what was done, how long it took.
+    result_reason = models.CharField(max_length=200, blank=True)
+    detail = models.CharField(max_length=500, blank=True)
+    state_at = models.DateTimeField()
+    took_ms = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        indexes: ClassVar = [models.Index(fields=["state", "expires_at"], name="act_by_state")]
+
+    def __str__(self) -> str:
+        return self.act_id

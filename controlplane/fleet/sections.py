@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.fleet.services import ENGINES, MODELS, NODES, POOLS
+from controlplane.fleet.services import ENGINES, MODELS, NODES, POOLS, acts
 
 SECTIONS = (
     MODELS.as_section(),
@@ -10,4 +10,5 @@ SECTIONS = (
     # Not restored: they hold reported facts, secrets and cordons, and a rollback must not lift a cordon.
     ENGINES.as_section(restorable=False),
     NODES.as_section(restorable=False),
+    acts.SECTION,
 )

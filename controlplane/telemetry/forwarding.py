@@ -12,7 +12,8 @@ from controlplane.telemetry.refusals import RETRY_AFTER_SECONDS, BadWrite, Busy,
 from controlplane.telemetry.store.writer import Owner
 from controlplane.telemetry.upstream import UpstreamAway, call
 from wire.problems import Problem
-from wire.remote_write import CONTENT_ENCODING, CONTENT_TYPE, VERSION, VERSION_HEADER, Bounds, Key
+from wire.remote_write import Bounds
+from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, VERSION, VERSION_HEADER, Key
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ from collections.abc import Container, Sequence
 from controlplane.core.models import TargetKind
 from controlplane.telemetry.store.writer import Owner
 from wire.problems import Problem, pointer
-from wire.remote_write import Bounds, Key, labels_of
+from wire.remote_write import Bounds, labels_of
+from wire.write_body import Key
 
 # Labels that say whose series it is; a writer's series carry its own one and no other.
 _OWNER_LABELS = tuple(kind.value for kind in TargetKind)

@@ -31,7 +31,8 @@ from controlplane.telemetry.store.database import FILE_NAME, StoreUnavailable
 from controlplane.telemetry.store.packing import pack
 from controlplane.telemetry.store.writer import NotStored, Owner, SeriesRemoved, writer_of
 from wire.problems import Problem
-from wire.remote_write import CONTENT_ENCODING, BadBody, Body, BodyTooLarge, Bounds, decode
+from wire.remote_write import BadBody, Body, BodyTooLarge, Bounds, decode
+from wire.write_body import CONTENT_ENCODING
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from controlplane.core.changes import Change
 
 # Objects are called the same in the audit and in the configuration, whose sections stand in the plural.
 NOUN_OF_SECTION = {
+    "acts": "act",
     "engines": "engine",
     "keys": "key",
     "models": "model",
@@ -26,6 +27,8 @@ NOUN_OF_SECTION = {
 }
 # They name the object, which stands above its values.
 NAMING_FIELDS = {"id", "name", "prefix", "created_at"}
+# What a new row says of its making, which nobody asked for and the same form would say otherwise later.
+_UNASKED = {"act": {"order", "state", "issued_at", "expires_at", "issued_by", "reason", "state_at", "took_ms"}}
 # A rollback or an import may change thousands of objects; a person reads some, the REST call beside it gives all.
 OBJECTS_SHOWN = 200
 # Few new or removed objects are spelt out; more are folded, each to its name.
@@ -89,7 +92,11 @@ def digest(changes: Iterable[Change]) -> str:
     Where they are the same, the same form does the same; where they are not, the person is asked again. What comes
     after is left out, since a new row may hold the moment of its making.
     """
-    replaced = [[change.noun, change.key, change.before and _replaced(change)] for change in changes]
+    # A new row's name is what the form gives it, or made anew each time.
+    replaced = [
+        [change.noun, change.key, _replaced(change)] if change.before else [change.noun, None, None]
+        for change in changes
+    ]
     return hashlib.sha256(json.dumps(replaced, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -99,7 +106,10 @@ def _replaced(change: Change) -> dict[str, Any]:
 
 
 def shown_key(noun: str, key: str, *forms: Mapping[str, Any] | None) -> str:
-    """What people know an object by: its name, or of a tenant's key its first characters, which its form says."""
+    """What people know an object by: its name, of a key its first characters, of an act what it does to what."""
+    if noun == "act":
+        act = next((form for form in forms if form and "action" in form), {})
+        return f"{act.get('action', key[:8])} {act.get('engine') or act.get('node') or ''}".strip()
     if noun != "key":
         return key
     prefix = next((form["prefix"] for form in forms if form and "prefix" in form), None)
@@ -108,7 +118,9 @@ def shown_key(noun: str, key: str, *forms: Mapping[str, Any] | None) -> str:
 
 def _of_change(change: Change) -> Difference:
     key = shown_key(change.noun, change.key, change.after, change.before)
-    return Difference(change.noun, key, change.action, _values(change.before, change.after))
+    values = _values(change.before, change.after)
+    unasked = _UNASKED.get(change.noun, set()) if change.action == "create" else set()
+    return Difference(change.noun, key, change.action, [value for value in values if value.place[0] not in unasked])
 
 
 def _objects(before: Mapping[str, Any], after: Mapping[str, Any], prefixes: Mapping[str, str]) -> Iterator[Difference]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from django.db.models import Max, QuerySet
@@ -15,12 +16,16 @@ from controlplane.alerts.models import Incident, IncidentState
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.health import node_health
 from controlplane.fleet.models import Engine, Gpu, Node
+from controlplane.fleet.services import facts_of
 from controlplane.web.readings import Readings, latest
+from wire.canonical import Document
 
 SIMULATED_VERSION = "+simulated"
 _MEBIBYTE = 1 << 20
 # What the cells of GPUs and engines show.
-_IN_CELLS = {"gpu_lost", "gpu_unresponsive", "gpu_error", "engine_down"}
+_IN_CELLS = {
+    "gpu_lost", "gpu_unresponsive", "gpu_error", "engine_down", "engine_hung", "engine_paused", "engine_sleeping",
+}  # fmt: skip
 # Those that need a person come first.
 _ORDER = {"lost": 0, "degraded": 1, "cordoned": 2, "unknown": 3, "ok": 4}
 
@@ -50,9 +55,9 @@ class GpuLine:
 
 @dataclass(frozen=True)
 class EngineLine:
-    """One engine. `state` is what its agent sees, unknown where that is silent.
+    """One engine. `state` is what its agent sees, unknown where that is silent; `condition` says more of it than that.
 
-    `cordoned` is its own cordon, `node_cordoned` that of its node.
+    `cordoned` is its own cordon, `node_cordoned` that of its node. `facts` is what its agent tells of its start.
     """
 
     name: str
@@ -61,8 +66,10 @@ class EngineLine:
     model: str
     kind_label: str
     state: str
+    condition: str
     error: str
     version: str
+    facts: Document
     simulated: bool
     cordoned: bool
     node_cordoned: bool
@@ -73,7 +80,15 @@ class EngineLine:
 
     @property
     def troubled(self) -> bool:
-        return self.state == "down"
+        return self.state == "down" or self.condition == "hung"
+
+    @property
+    def started_at(self) -> datetime | None:
+        return datetime.fromisoformat(self.facts["started_at"]) if self.facts["started_at"] else None
+
+    @property
+    def failed_probes(self) -> str:
+        return ", ".join(sorted(name for name, outcome in self.facts["probes"].items() if outcome == "failed"))
 
 
 class Reason(NamedTuple):
@@ -140,7 +155,7 @@ class Fleet:
 
     @property
     def engines_down(self) -> int:
-        return sum(engine.troubled for engine in self.engines)
+        return sum(engine.state == "down" for engine in self.engines)
 
 
 def headline_of(incident: Incident) -> str:
@@ -244,8 +259,10 @@ def _engine_line(row: Engine, readings: Readings | None) -> EngineLine:
         model=row.pool.model.name,
         kind_label=row.get_kind_display(),
         state=state,
+        condition=row.condition if state in ("up", "down") else "ok",
         error=row.error if readings else "",
         version=row.version,
+        facts=facts_of(row),
         simulated=row.version.endswith(SIMULATED_VERSION),
         cordoned=row.cordoned,
         node_cordoned=bool(row.node and row.node.cordoned),

@@ -3,15 +3,75 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from controlplane.web.forms import PolicyForm, ReceiverForm, TenantForm
 
+
+class ActionLabel(NamedTuple):
+    """What an action is called, and what it does."""
+
+    name: Any
+    what: Any
+
+
+# By the name in `wire.acts`.
+ACTIONS = {
+    "sleep": ActionLabel(
+        gettext_lazy("Put to sleep"), gettext_lazy("Gives the GPU's memory back; requests must go elsewhere first.")
+    ),
+    "wake": ActionLabel(gettext_lazy("Wake"), gettext_lazy("Ends a sleep.")),
+    "pause": ActionLabel(gettext_lazy("Pause"), gettext_lazy("Stops generating; new requests wait in the engine.")),
+    "resume": ActionLabel(gettext_lazy("Resume"), gettext_lazy("Ends a pause.")),
+    "reset_prefix_cache": ActionLabel(
+        gettext_lazy("Reset the prefix cache"), gettext_lazy("Forgets cached prefixes; the next prompts are slower.")
+    ),
+    "load_lora": ActionLabel(
+        gettext_lazy("Load a LoRA adapter"), gettext_lazy("Serves an adapter of the node's disk under its own name.")
+    ),
+    "unload_lora": ActionLabel(
+        gettext_lazy("Unload a LoRA adapter"), gettext_lazy("Requests for the adapter fail from then on.")
+    ),
+    "load_model": ActionLabel(
+        gettext_lazy("Load a model"), gettext_lazy("Loads a model of Triton's repository, or loads it anew.")
+    ),
+    "unload_model": ActionLabel(
+        gettext_lazy("Unload a model"), gettext_lazy("Requests for the model fail from then on.")
+    ),
+    "drain": ActionLabel(
+        gettext_lazy("Drain"), gettext_lazy("Cordons the engine, then waits until no request runs in it.")
+    ),
+    "restart": ActionLabel(
+        gettext_lazy("Restart"), gettext_lazy("Restarts the engine by its node's own command; what runs is lost.")
+    ),
+    "release_gpus": ActionLabel(
+        gettext_lazy("Release the GPUs"), gettext_lazy("Closes NVML, so that a GPU can be reset or sliced anew.")
+    ),
+    "take_up_gpus": ActionLabel(gettext_lazy("Take up the GPUs"), gettext_lazy("Opens NVML again.")),
+}
+# What an action's argument is called, and how it is given.
+ARGUMENTS = {
+    "level": (gettext_lazy("Level"), gettext_lazy("1 keeps the weights in host memory, 2 drops them.")),
+    "mode": (
+        gettext_lazy("What runs"),
+        gettext_lazy("abort ends it, wait lets it end by itself, keep holds it where it stands."),
+    ),
+    "adapter": (gettext_lazy("Adapter"), gettext_lazy("The name that clients send.")),
+    "path": (gettext_lazy("Folder"), gettext_lazy("On the node, within what its policy allows.")),
+    "model": (gettext_lazy("Model"), gettext_lazy("As Triton's repository names it.")),
+    "arguments": (
+        gettext_lazy("New arguments"),
+        gettext_lazy("One a line as name=value, such as max-num-seqs=64. Empty: as it was."),
+    ),
+    "limit_seconds": (gettext_lazy("Limit (seconds)"), gettext_lazy("An hour at most.")),
+}
+
 # What audit entries are about.
 NOUNS = {
+    gettext_noop("act"),
     gettext_noop("api token"),
     gettext_noop("artifact"),
     gettext_noop("cordon policy"),
@@ -67,14 +127,18 @@ ACTOR_KINDS = {
 # As in the forms. What has no form is called as in the REST call.
 FIELDS: dict[str, Any] = {
     **{name: field.label for name, field in TenantForm.base_fields.items()},
+    "action": gettext_lazy("Act"),
+    "arguments": gettext_lazy("Arguments"),
     "blocked": gettext_lazy("Blocked"),
     "cordon_reason": gettext_lazy("Reason of the cordon"),
     "cordoned": gettext_lazy("Cordoned"),
     "enabled": gettext_lazy("On"),
+    "engine": gettext_lazy("Engine"),
     "expires_at": gettext_lazy("Expires"),
     "expires_at_ms": gettext_lazy("Expires"),
     "label": gettext_lazy("Label"),
     "min_nodes": PolicyForm.base_fields["min_nodes"].label,
+    "node": gettext_lazy("Node"),
     "min_severity": ReceiverForm.base_fields["min_severity"].label,
     "resolved_at": gettext_lazy("Resolved"),
     "send_resolved": ReceiverForm.base_fields["send_resolved"].label,
@@ -91,6 +155,10 @@ HEALTH_REASONS = {
     "gpu_error": (True, gettext_noop("%(what)s answering with errors alone")),
     "gpu_problem": (True, gettext_noop("reading the GPUs: %(what)s")),
     "engine_down": (True, gettext_noop("engine down: %(what)s")),
+    "engine_hung": (True, gettext_noop("engine hung: %(what)s")),
+    "engine_probe_failed": (True, gettext_noop("engine failed a probe: %(what)s")),
+    "engine_paused": (False, gettext_noop("engine paused: %(what)s")),
+    "engine_sleeping": (False, gettext_noop("engine sleeping: %(what)s")),
     "no_gpu": (False, gettext_noop("no GPU: %(what)s")),
     "engine_cordoned": (False, gettext_noop("engine cordoned: %(what)s")),
 }
@@ -108,6 +176,15 @@ def needs_person(reason: str) -> bool:
 
 def gpu_source_label(name: str) -> str:
     return str(GPU_SOURCES.get(name, name))
+
+
+def action_label(action: str) -> str:
+    return str(ACTIONS[action].name) if action in ACTIONS else action
+
+
+def argument_label(name: str) -> tuple[Any, Any]:
+    """What an argument is called, and how it is given."""
+    return ARGUMENTS.get(name, (name, ""))
 
 
 def noun_label(noun: str) -> str:

@@ -6,17 +6,24 @@ import re
 
 from django.utils.formats import number_format
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from controlplane.core import fields
 from wire.problems import Problem
 
 _BOUND = re.compile(r"Expected `int` (>=|<=) (-?\d+)")
+# Why no agent can be asked for an act.
+_ACTS = {
+    "no_agent": gettext_lazy("The node has no enrolled agent that could do it."),
+    "no_node": gettext_lazy("The engine has no node whose agent could act on it."),
+    "too_many": gettext_lazy("Too many acts of this node are open. Wait for them, or cancel some."),
+}
 _MISSING = re.compile(r"(?:model|priority class) '(.*)' does not exist")
 
 
 def sentence(problem: Problem) -> str:
     """A rule without a sentence of its own keeps the service's words and its name."""
-    if problem.rule == "range" and (bound := _BOUND.match(problem.message)):
+    if problem.rule in ("range", "type") and (bound := _BOUND.match(problem.message)):
         text = _("Give a whole number, %(bound)s or more.") if bound[1] == ">=" else _("Give %(bound)s or less.")
         return text % {"bound": number_format(int(bound[2]), use_l10n=True, force_grouping=True)}
     if problem.rule == "pattern" and problem.message == fields.LIKE_NAME.says:
@@ -27,4 +34,10 @@ def sentence(problem: Problem) -> str:
         return _("“%(name)s” does not exist any more. Choose another.") % {"name": missing[1]}
     if problem.rule == "one_of" and problem.path == "/default_priority_class":
         return _("The default must be one of the priority classes that are ticked.")
+    if problem.rule == "key":
+        return _("A name consists of a-z, 0-9 and '-', and begins with a letter.")
+    if problem.rule == "type" and "matching regex" in problem.message:
+        return _("This is not in the form that is asked for here.")
+    if problem.rule in _ACTS:
+        return str(_ACTS[problem.rule])
     return f"{problem.message} ({problem.rule})"

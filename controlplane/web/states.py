@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, NamedTuple
 
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 _RING = "M13.5 8a5.5 5.5 0 1 1-11 0a5.5 5.5 0 1 1 11 0"
 CHECK = "M3 8.5l3.5 3.5L13 4.5"
@@ -12,7 +13,9 @@ CLOCK = f"{_RING}M8 5v3l2 1.5"
 CROSS = "M4 4l8 8M12 4l-8 8"
 DASH = "M3 8h10"
 DOT = "M12 8a4 4 0 1 1-8 0a4 4 0 1 1 8 0"
+MOON = "M13 9.5A5.5 5.5 0 1 1 6.5 3a4.5 4.5 0 0 0 6.5 6.5"
 NO_ENTRY = f"{_RING}M4.2 4.2l7.6 7.6"
+PAUSE = "M5.5 3.5v9M10.5 3.5v9"
 TRIANGLE = "M8 2.5l6 11H2zM8 6.5v3.2"
 
 
@@ -45,6 +48,17 @@ LOOKS = {
     "up": Look("good", DOT, _("up")),
     "down": Look("bad", CROSS, _("down")),
     "starting": Look("wait", CLOCK, _("starting")),
+    # Conditions of engines
+    "hung": Look("bad", TRIANGLE, _("hung")),
+    "paused": Look("wait", PAUSE, _("paused")),
+    "sleeping": Look("wait", MOON, _("sleeping")),
+    "dead": Look("bad", CROSS, _("not running")),
+    "unreachable": Look("bad", DASH, _("unreachable")),
+    # Acts
+    "running": Look("wait", CLOCK, _("running")),
+    "done": Look("good", CHECK, _("done")),
+    "act_refused": Look("bad", CROSS, pgettext_lazy("act", "refused")),
+    "cancelled": Look("none", DASH, _("cancelled")),
     # Incidents and their severities
     "resolved": Look("good", CHECK, _("resolved")),
     "critical": Look("bad", TRIANGLE, _("critical")),

@@ -5,6 +5,7 @@ from django.views.i18n import set_language
 
 from controlplane.web.live import live
 from controlplane.web.views import (
+    acts,
     convergence,
     fleet,
     incidents,
@@ -31,6 +32,10 @@ urlpatterns: list[URLPattern] = [
     path("fleet/<str:name>/uncordon/", fleet.uncordon_node, name="uncordon_node"),
     path("engines/<str:name>/cordon/", fleet.cordon_engine, name="cordon_engine"),
     path("engines/<str:name>/uncordon/", fleet.uncordon_engine, name="uncordon_engine"),
+    path("acts/", acts.acts, name="acts"),
+    path("acts-new/", acts.choose_act, name="choose_act"),
+    path("acts-new/<str:action>/", acts.ask_act, name="ask_act"),
+    path("acts/<str:act_id>/cancel/", acts.cancel_act, name="cancel_act"),
     path("incidents/", incidents.incidents, name="incidents"),
     path("incidents/<int:incident_id>/", incidents.incident, name="incident"),
     path("incidents/<int:incident_id>/resolve/", incidents.resolve_incident, name="resolve_incident"),

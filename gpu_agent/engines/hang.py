@@ -1,12 +1,12 @@
 """Is an engine hung: has it requests running while nothing of its work moves? Pure.
 
 A server whose core hangs answers its health page and shows the core's last numbers, so that only their standing still
-tells of it.
+tells of it. One that preempts its requests over and over and makes no token of them is hung as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gpu_agent.engines.numbers import Reading
@@ -14,22 +14,26 @@ from gpu_agent.engines.numbers import Reading
 # What moves while a request runs, not only when it ends. Where none is, as with TGI, TensorRT-LLM and llama.cpp, a long
 # answer would look like a hang.
 _STEPS = frozenset({"iterations_total", "inter_token_latency_seconds_count"})
+_TOKENS = frozenset({"inter_token_latency_seconds_count", "prompt_tokens_total", "generation_tokens_total"})
 # A prefill in chunks takes KV cache before it makes its first token.
-_WORK = _STEPS | {"prompt_tokens_total", "generation_tokens_total", "kv_cache_usage_ratio"}
-_RUNNING = "requests_running"
+_WORK = _TOKENS | _STEPS | {"kv_cache_usage_ratio"}
+_RUNNING, _PREEMPTIONS = "requests_running", "preemptions_total"
 
 
 @dataclass(frozen=True)
 class Standstill:
-    """Numbers of work that have not moved since a look, while requests ran at every look.
+    """Work that has not moved since a look, while requests ran at every look. `numbers`: those of the newest look.
 
-    The time of that look: `since_seconds` of a clock that never jumps, `since_ms` Unix time, to be said.
+    The time of the first: `since_seconds` of a clock that never jumps, `since_ms` Unix time, to be said.
     """
 
-    work: frozenset[Reading]
-    running_requests: int
+    numbers: Mapping[str, float]
     since_seconds: float
     since_ms: int
+
+    @property
+    def running_requests(self) -> int:
+        return int(self.numbers[_RUNNING])
 
     def lasted_seconds(self, now_seconds: float) -> float:
         return now_seconds - self.since_seconds
@@ -41,6 +45,13 @@ def can_tell(numbers: Iterable[Reading]) -> bool:
     return _RUNNING in names and not names.isdisjoint(_STEPS)
 
 
+def apart(numbers: list[Reading], ranks: Mapping[str, list[Reading]]) -> Mapping[str, list[Reading]]:
+    """What can hang by itself: each rank, or, where one of them cannot tell, the engine as a whole, by the name ""."""
+    if ranks and all(map(can_tell, ranks.values())):
+        return ranks
+    return {"": numbers} if can_tell(numbers) else {}
+
+
 def standstill(
     before: Standstill | None, numbers: Iterable[Reading], now_seconds: float, now_ms: int
 ) -> Standstill | None:
@@ -48,11 +59,18 @@ def standstill(
 
     Any change of the work is life, a counter's reset too: the engine was started again.
     """
-    by_name = {reading.name: reading for reading in numbers}
-    running_requests = int(by_name[_RUNNING].value)
-    if running_requests == 0:
+    wanted = _WORK | {_RUNNING, _PREEMPTIONS}
+    now = {reading.name: reading.value for reading in numbers if reading.name in wanted}
+    if int(now[_RUNNING]) == 0:
         return None
-    work = frozenset(by_name[name] for name in _WORK & by_name.keys())
-    if before is None or before.work != work:
-        return Standstill(work, running_requests, now_seconds, now_ms)
-    return replace(before, running_requests=running_requests)
+    if before is None or _worked(before.numbers, now):
+        return Standstill(now, now_seconds, now_ms)
+    return replace(before, numbers=now)
+
+
+def _worked(before: Mapping[str, float], now: Mapping[str, float]) -> bool:
+    moved = {name for name in _WORK if before.get(name) != now.get(name)}
+    if now.get(_PREEMPTIONS, 0) > before.get(_PREEMPTIONS, 0):
+        # Steps and KV cache move while requests only throw each other out.
+        moved &= _TOKENS
+    return bool(moved)

@@ -8,25 +8,32 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 from gpu_agent.engines.names import (
+    AWAKE_STATE,
     CAPACITY_LABEL,
     COPY_LABELS,
     FINISH_REASONS,
-    OTHER_REASON,
+    PART_LABELS,
     RANK_LABELS,
-    REASON_LABEL,
+    RANK_METRICS,
 )
-from gpu_agent.engines.scan import Line, NotMetrics
+from gpu_agent.engines.scan import Line, NotMetrics, Source
 
 # A name begins at a word's beginning: tried at each letter, a long word would take seconds.
-_LABEL = re.compile(rb'\b([a-zA-Z_]\w*+)[ \t]*+=[ \t]*+"((?:[^"\\]++|\\.)*+)"')
+LABEL = re.compile(rb'\b([a-zA-Z_]\w*+)[ \t]*+=[ \t]*+"((?:[^"\\]++|\\.)*+)"')
 _WHOLE_NUMBER = re.compile("[0-9]{1,15}")
 _MAX_WHOLE = 10**15
 # Engines have up to 30. More would make series without end.
 _BUCKETS_LIMIT = 100
+# A share that a float rounds up is all; a larger one is a fault of the engine's counting.
+_ALL = 1 + 1e-6
+# A server has at most as many ranks as it has GPUs.
+_RANK = re.compile("[0-9]{1,4}")
 CAPACITY = "kv_cache_capacity_tokens"
 
 
@@ -41,11 +48,14 @@ class Reading(NamedTuple):
 def readings(kind: str, lines: Iterable[Line]) -> list[Reading]:
     """The numbers of one page, ordered by the table of names. Raises: NotMetrics for buckets that are none."""
     by_metric: defaultdict[str, list[Line]] = defaultdict(list)
-    for line in _without_copies(lines, COPY_LABELS.get(kind)):
+    for line in _multiplied(_without_copies(kind, lines)):
         by_metric[line.source.canonical].append(line)
     capacities = _capacities(kind, by_metric.pop(CAPACITY, []))
     found = [Reading(CAPACITY, (), float(sum(capacities.values())))] if capacities else []
     for name, samples in by_metric.items():
+        if name.rpartition("_")[0] in by_metric:
+            # Sum and count of a histogram of the same page.
+            continue
         match samples[0].source.shape:
             case "histogram":
                 found += _histogram(name, samples)
@@ -53,9 +63,34 @@ def readings(kind: str, lines: Iterable[Line]) -> list[Reading]:
                 found += _finished(name, samples)
             case "usage":
                 found += _single(name, _usage(kind, samples, capacities))
+            case "awake":
+                found += _awake(name, samples)
             case _:
                 found += _single(name, math.fsum(line.value for line in samples))
     return found
+
+
+def by_rank(kind: str, lines: Sequence[Line]) -> dict[str, list[Reading]]:
+    """Of a page of several data-parallel ranks what tells of each rank apart; empty for a page of one.
+
+    Of a histogram a rank has the count. A rank has a reading only of what its engine counts by rank.
+    """
+    ranked: defaultdict[str, list[Line]] = defaultdict(list)
+    if kind not in RANK_LABELS or sum(line.source.canonical == "requests_running" for line in lines) < 2:
+        return {}
+    for line in lines:
+        source = line.source
+        if source.canonical in RANK_METRICS and source.part in ("", "count"):
+            rank = _rank(kind, labels(line.labels))
+            if _RANK.fullmatch(rank):
+                ranked[rank].append(line._replace(source=_counted(source)))
+    return {rank: readings(kind, of_it) for rank, of_it in ranked.items()} if len(ranked) > 1 else {}
+
+
+@cache
+def _counted(source: Source) -> Source:
+    """Of a part of a histogram a counter of its own."""
+    return replace(source, canonical=f"{source.canonical}_{source.part}", shape="counter") if source.part else source
 
 
 def capacity_tokens(found: Iterable[Reading]) -> int | None:
@@ -73,19 +108,43 @@ def _counts(value: float) -> bool:
 
 def labels(text: bytes) -> dict[str, str]:
     """The labels between the braces of a sample, escapes left as they are."""
-    return {name.decode(): value.decode("utf-8", "replace") for name, value in _LABEL.findall(text)}
+    return {name.decode(): value.decode("utf-8", "replace") for name, value in LABEL.findall(text)}
 
 
-def _without_copies(lines: Iterable[Line], copy_labels: Collection[str] | None) -> Iterable[Line]:
-    """One line of those that differ in `copy_labels` alone, on every page the same one."""
-    if copy_labels is None:
+def _without_copies(kind: str, lines: Iterable[Line]) -> Iterable[Line]:
+    """One line of those that differ in copy labels alone, on every page the same one; no part of another line."""
+    copy_labels: Collection[str] = COPY_LABELS.get(kind, ())
+    part_label = PART_LABELS.get(kind, "")
+    if not copy_labels and not part_label:
         return lines
     found: dict[tuple[object, ...], Line] = {}
     for line in lines:
-        rest = ((name, value) for name, value in labels(line.labels).items() if name not in copy_labels)
+        given = labels(line.labels)
+        if given.get(part_label):
+            continue
+        rest = ((name, value) for name, value in given.items() if name not in copy_labels)
         identity = (line.source, *sorted(rest))
         found[identity] = min(line, found.get(identity, line), key=lambda each: each.labels)
     return found.values()
+
+
+def _multiplied(lines: Iterable[Line]) -> Iterator[Line]:
+    """Each line in the unit of its signal; none whose factor the page does not give, or gives in two ways."""
+    waiting = []
+    factors: defaultdict[str, set[float]] = defaultdict(set)
+    for line in lines:
+        source = line.source
+        if source.shape == "factor":
+            factors[source.canonical].add(line.value)
+        elif source.metric.times:
+            waiting.append(line)
+        elif source.metric.scale != 1:
+            yield line._replace(value=line.value * source.metric.scale)
+        else:
+            yield line
+    for line in waiting:
+        if len(found := factors[line.source.metric.times]) == 1:
+            yield line._replace(value=line.value * line.source.metric.scale * next(iter(found)))
 
 
 def _capacities(kind: str, samples: list[Line]) -> Mapping[str, int]:
@@ -96,7 +155,8 @@ def _capacities(kind: str, samples: list[Line]) -> Mapping[str, int]:
     found: dict[str, int] = {}
     for line in samples:
         given = labels(line.labels)
-        text = given.get(CAPACITY_LABEL, "") if kind == "vllm" else _whole(line.value)
+        info = line.source.metric.name.endswith("_info")
+        text = given.get(CAPACITY_LABEL, "") if info else _whole(line.value)
         if not _WHOLE_NUMBER.fullmatch(text):
             return {}
         rank = _rank(kind, given)
@@ -118,14 +178,23 @@ def _usage(kind: str, samples: list[Line], capacities: Mapping[str, int]) -> flo
     weights = [capacities.get(rank, 0) for rank in ranks]
     if not all(weights):
         weights = [1] * len(samples)
-    return math.fsum(line.value * weight for line, weight in zip(samples, weights, strict=True)) / sum(weights)
+    usage = math.fsum(line.value * weight for line, weight in zip(samples, weights, strict=True)) / sum(weights)
+    return min(usage, 1.0) if usage <= _ALL else math.nan
+
+
+def _awake(name: str, samples: list[Line]) -> list[Reading]:
+    """Awake as its sleepiest rank."""
+    label, state = AWAKE_STATE
+    awake = [line.value for line in samples if labels(line.labels).get(label) == state]
+    return _single(name, min(awake)) if awake else []
 
 
 def _finished(name: str, samples: list[Line]) -> list[Reading]:
     by_reason: defaultdict[str, float] = defaultdict(float)
     for line in samples:
-        reason = labels(line.labels).get(REASON_LABEL, "")
-        by_reason[reason if reason in FINISH_REASONS else OTHER_REASON] += line.value
+        metric = line.source.metric
+        reason = labels(line.labels).get(metric.reason_label, "").lower()
+        by_reason[FINISH_REASONS.get(reason, metric.reason)] += line.value
     return [Reading(name, ("reason", reason), value) for reason, value in by_reason.items() if _counts(value)]
 
 

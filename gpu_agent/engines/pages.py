@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Literal
 
 import aiohttp
 
@@ -15,8 +16,16 @@ _KEEP_ALIVE_SECONDS = 2
 _HEADERS = {"Accept-Encoding": "identity"}
 
 
+# What a page that could not be read says of its engine: nobody listens there, nobody answers, or something is wrong.
+Reach = Literal["refused", "unreachable", "answered"]
+
+
 class PageUnavailable(Exception):
-    """A page that could not be read; the message says why."""
+    """A page that could not be read; the message says why. `status`: of the answer, where there was one; else 0."""
+
+    def __init__(self, message: str, reach: Reach = "answered", status: int = 0) -> None:
+        super().__init__(message)
+        self.reach, self.status = reach, status
 
 
 class Page:
@@ -40,7 +49,7 @@ class Page:
 
 
 class EnginePages:
-    """Reads pages of engines. Holds no credentials: what an engine answers is not trusted.
+    """Reads pages of engines. Holds no credentials, and keeps none given: what an engine answers is not trusted.
 
     `deadline` is a time of the event loop's clock, as `deadline` gives it for one look at an engine.
     """
@@ -73,16 +82,47 @@ class EnginePages:
         async with self.open(url, deadline) as page:
             return b"".join([chunk async for chunk in page.chunks()])
 
+    async def ask(self, url: str, question: bytes, deadline: float, bearer: str = "") -> tuple[int, bytes]:
+        """POST a question in JSON: the status and the body of its answer. Raises: PageUnavailable."""
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {bearer}"} if bearer else {})}
+        async with self._answer("POST", url, deadline, headers, question) as response:
+            page = Page(response, self._limit_bytes)
+            return response.status, b"".join([chunk async for chunk in page.chunks()])
+
     @asynccontextmanager
     async def open(self, url: str, deadline: float) -> AsyncIterator[Page]:
         """Raises, also for what is done within: PageUnavailable."""
+        async with self._answer("GET", url, deadline) as response:
+            if response.status != 200:
+                raise PageUnavailable(f"answered {response.status}", status=response.status)
+            yield Page(response, self._limit_bytes)
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        url: str,
+        deadline: float,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
-            async with asyncio.timeout_at(deadline), self._session.get(url, allow_redirects=False) as response:
-                if response.status != 200:
-                    raise PageUnavailable(f"answered {response.status}")
-                yield Page(response, self._limit_bytes)
+            async with (
+                asyncio.timeout_at(deadline),
+                self._session.request(method, url, headers=headers, data=body, allow_redirects=False) as response,
+            ):
+                yield response
         except TimeoutError as error:
-            raise PageUnavailable("no answer in time") from error
+            raise PageUnavailable("no answer in time", "unreachable") from error
         # UnicodeError: a host that cannot be a name in DNS.
         except (aiohttp.ClientError, OSError, UnicodeError) as error:
-            raise PageUnavailable(str(error) or type(error).__name__) from error
+            raise PageUnavailable(str(error) or type(error).__name__, _reach(error)) from error
+
+
+def _reach(error: Exception) -> Reach:
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, ConnectionRefusedError):
+        return "refused"
+    # A connection that never stood, and was not reset: no route, no such name, no TLS.
+    never_stood = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.InvalidURL, UnicodeError))
+    return "unreachable" if never_stood and not isinstance(cause, ConnectionError) else "answered"

@@ -6,86 +6,127 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from gpu_agent.engines.hang import Standstill, can_tell, standstill
-from gpu_agent.engines.look import Look, look_at
+from gpu_agent.engines.course import Course
+from gpu_agent.engines.look import Look, Wanted, look_at
 from gpu_agent.engines.pages import EnginePages
+from gpu_agent.engines.pausing import KINDS as PAUSING_KINDS
+from gpu_agent.engines.pausing import NeverSaid, is_paused
+from gpu_agent.engines.probes import Probes
+from gpu_agent.engines.tell import Told
 from wire.messages import EngineReport
 from wire.snapshot import NodeEngine
 
 log = logging.getLogger("headworks.agent.engines")
 
 
+@dataclass
+class _Watched:
+    """`says_paused`: this run of the engine does, as far as is known."""
+
+    engine: NodeEngine
+    course: Course
+    task: asyncio.Task[None] | None = None
+    says_paused: bool = True
+
+
 class EngineWatch:
     """`on_look(engine, look)` is called as soon as a look has ended, unless the engine is gone by then.
 
-    An engine is hung whose work stands still for `hung_seconds` while requests run. `clock`: seconds, without jumps.
+    Then `tell(name, what)` is, for each event that the look asks for. `hung_seconds`: see Course. `clock`: seconds,
+    without jumps.
     """
 
     def __init__(
         self,
         pages: EnginePages,
         on_look: Callable[[NodeEngine, Look], None],
+        tell: Callable[[str, Told], None],
+        probes: Probes,
         *,
         hung_seconds: float,
+        wanted: Wanted,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._pages, self._on_look = pages, on_look
-        self._hung_seconds, self._clock = hung_seconds, clock
-        self._running: dict[str, tuple[NodeEngine, asyncio.Task[None]]] = {}
-        # With the engine that it is of: another one may have the name by now.
-        self._still: dict[str, tuple[NodeEngine, Standstill]] = {}
+        self._pages, self._on_look, self._tell, self._probes = pages, on_look, tell, probes
+        self._hung_seconds, self._wanted, self._clock = hung_seconds, wanted, clock
+        self._watched: dict[str, _Watched] = {}
 
     def look(self, engines: Mapping[str, NodeEngine]) -> None:
         """Begin a look at each engine that none is under way at, and end those at engines that are not among them."""
-        for name, (engine, task) in list(self._running.items()):
-            if engines.get(name) != engine:
-                task.cancel()
-                del self._running[name]
-        self._still = {name: still for name, still in self._still.items() if engines.get(name) == still[0]}
-        for name in sorted(engines.keys() - self._running.keys()):
-            engine = engines[name]
-            self._running[name] = engine, asyncio.create_task(self._look(name, engine))
+        for name, watched in list(self._watched.items()):
+            if not same_engine(engines.get(name), watched.engine):
+                self._drop(name)
+        for name in sorted(engines):
+            watched = self._watched.setdefault(name, _Watched(engines[name], Course(self._hung_seconds)))
+            watched.engine = engines[name]
+            if watched.task is None:
+                watched.task = asyncio.create_task(self._look(name, watched))
+
+    def expect_restart(self, name: str, within_seconds: float) -> None:
+        """Somebody asked for the next restart of this engine, if it comes within this time."""
+        if watched := self._watched.get(name):
+            watched.course.expect_restart(self._clock() + within_seconds)
 
     async def stop(self) -> None:
         self.look({})
+        self._probes.close()
         await self._pages.close()
 
-    async def _look(self, name: str, engine: NodeEngine) -> None:
+    def _drop(self, name: str) -> None:
+        watched = self._watched.pop(name)
+        if watched.task is not None:
+            watched.task.cancel()
+        self._probes.drop(name)
+
+    async def _look(self, name: str, watched: _Watched) -> None:
+        paused: bool | None = None
         try:
-            look = await look_at(self._pages, name, engine)
+            # Together, so that a hung core, which owes the second answer, has the look end at its deadline.
+            look, paused = await asyncio.gather(
+                look_at(self._pages, name, watched.engine, self._wanted), self._is_paused(watched)
+            )
         except Exception as error:
             # Whatever an engine answers, the others are watched on.
             log.exception("the look at engine %s failed", name)
-            report = EngineReport(name, "down", error=f"the agent failed to look: {type(error).__name__}")
-            look = Look(report, time.time_ns() // 1_000_000)
-        del self._running[name]
-        self._on_look(engine, self._judged(name, engine, look))
+            said = f"the agent failed to look: {type(error).__name__}"
+            look = Look(EngineReport(name, "down", error=said, condition="unreachable"), time.time_ns() // 1_000_000)
+        watched.task = None
+        self._ended(name, watched, look, paused)
 
-    def _judged(self, name: str, engine: NodeEngine, look: Look) -> Look:
-        """The look, and whether it shows a hang. One without numbers is no sign of life; being down is no hang."""
-        if look.report.state != "up":
-            self._still.pop(name, None)
-            return look
-        if not can_tell(look.numbers):
-            return look
-        _, before = self._still.pop(name, (engine, None))
-        now_seconds = self._clock()
-        still = standstill(before, look.numbers, now_seconds, look.at_ms)
-        if still is None:
-            return replace(look, hung=False)
-        self._still[name] = engine, still
-        if still.lasted_seconds(now_seconds) < self._hung_seconds:
-            return replace(look, hung=False)
-        error = "; ".join(filter(None, (_hang(still), look.report.error or "")))
-        return replace(look, hung=True, report=msgspec.structs.replace(look.report, error=error))
+    async def _is_paused(self, watched: _Watched) -> bool | None:
+        if watched.engine.kind not in PAUSING_KINDS or not watched.says_paused:
+            return None
+        try:
+            return await is_paused(self._pages, watched.engine.url, self._pages.deadline())
+        except NeverSaid:
+            watched.says_paused = False
+            return None
+
+    def _ended(self, name: str, watched: _Watched, look: Look, paused: bool | None) -> None:
+        engine, restarts = watched.engine, watched.course.restarts
+        look, told = watched.course.follow(engine, look, paused, self._clock())
+        restarted = look.restarts > restarts
+        serves = look.report.condition in ("ok", "hung")
+        if restarted or look.report.state != "up":
+            watched.says_paused = True
+        if restarted or not serves:
+            self._probes.forget(name)
+        if serves:
+            self._probes.begin(name, engine)
+        outcomes = self._probes.outcomes(name)
+        probes = {probe: outcome.state for probe, outcome in outcomes.items()}
+        report = msgspec.structs.replace(look.report, probes=probes)
+        self._on_look(engine, replace(look, report=report, probes=outcomes))
+        for one in told:
+            self._tell(name, one)
 
 
-def _hang(still: Standstill) -> str:
-    """The same at every look of one hang, or each would be a change that is reported."""
-    since = datetime.fromtimestamp(still.since_ms / 1000, UTC)
-    return f"hung: requests running {still.running_requests}, nothing moved since {since:%Y-%m-%d %H:%M:%S} UTC"
+def same_engine(one: NodeEngine | None, other: NodeEngine | None) -> bool:
+    """Whether what is known of one holds for the other: who is cordoned is still the same."""
+    if one is None or other is None:
+        return one is other
+    return msgspec.structs.replace(one, cordoned=other.cordoned) == other

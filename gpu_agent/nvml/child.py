@@ -17,7 +17,19 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NoReturn
 
-from gpu_agent.nvml.source import LINE_LIMIT_BYTES, GpuSource, Identity, Unreadable, Unusable
+from gpu_agent.nvml.fields import POLLS, Poll
+from gpu_agent.nvml.source import (
+    LINE_LIMIT_BYTES,
+    PARTS_LIMIT,
+    PROCESSES_LIMIT,
+    FieldValue,
+    GpuSource,
+    Identity,
+    Part,
+    Process,
+    Unreadable,
+    Unusable,
+)
 
 # Threads here call NVML and little else; the default is 8 MiB of address space each.
 _STACK_BYTES = 512 * 1024
@@ -25,6 +37,8 @@ _XID_WAIT_SECONDS = 5.0
 # NVML fails at once, over and over, while a watched GPU is lost.
 _XID_FAILURE_PAUSE_SECONDS = 1.0
 _REASON_CHARACTERS = 500
+# How long a slow answer waits to tell how the GPU is connected, rather than with the next one. While one hangs, all do.
+_CONNECTING_SECONDS = 0.05
 
 
 class Out:
@@ -49,8 +63,10 @@ class GpuThread:
     """Answers the asks about one GPU, one after the other."""
 
     def __init__(self, source: GpuSource, index: int, out: Out) -> None:
-        # Number of an ask, and whether it wants the slow fields.
-        self.inbox: SimpleQueue[tuple[int, bool]] = SimpleQueue()
+        # Number of an ask, and the poll classes that it wants.
+        self.inbox: SimpleQueue[tuple[int, list[Poll]]] = SimpleQueue()
+        self._topology: list[Part] = []
+        self._connected = threading.Event()
         self._source, self._index, self._out = source, index, out
         self._watched = False
 
@@ -59,15 +75,37 @@ class GpuThread:
         # NVML tells of no XID from before this, and the first ask may be an interval away.
         self._watch()
         while True:
-            number, slow = self.inbox.get()
-            if identity is None or slow:
+            number, polls = self.inbox.get()
+            if identity is None or "slow" in polls:
                 identity = self._identify() or identity
             if not self._watched:
                 self._watch()
-            fields = self._source.read(self._index, "fast")
-            if slow:
-                fields |= self._source.read(self._index, "slow")
-            self._out.tell("answer", number=number, gpu=self._index, at_ms=_now_ms(), fields=fields, identity=identity)
+            fields: dict[str, FieldValue] = {}
+            for poll in polls:
+                fields |= self._source.read(self._index, poll)
+            lost = "lost" in fields.values()
+            parts, processes = ([], []) if lost else (self._parts(polls), self._processes(polls))
+            self._out.tell(
+                "answer", number=number, gpu=self._index, at_ms=_now_ms(), fields=fields, identity=identity,
+                parts=parts, processes=processes,
+            )  # fmt: skip
+
+    def connect(self, topology: list[Part]) -> None:
+        """How the GPU is connected to the others, once that is known."""
+        self._topology = topology
+        self._connected.set()
+
+    def _parts(self, polls: Sequence[Poll]) -> list[Part]:
+        parts = [part for poll in polls for part in self._source.parts(self._index, poll)]
+        if "slow" in polls and self._connected.wait(_CONNECTING_SECONDS):
+            parts += self._topology
+        return parts[:PARTS_LIMIT]
+
+    def _processes(self, polls: Sequence[Poll]) -> list[Process]:
+        """Those that hold most memory, where there are more than an answer has room for."""
+        if "processes" not in polls:
+            return []
+        return sorted(self._source.processes(self._index), key=lambda process: -process[1])[:PROCESSES_LIMIT]
 
     def _identify(self) -> Identity | None:
         try:
@@ -100,7 +138,10 @@ class Child:
         while line := sys.stdin.buffer.readline(LINE_LIMIT_BYTES):
             try:
                 ask = json.loads(line)
-                self._gpus[ask["gpu"]].inbox.put((ask["number"], ask["slow"]))
+                gpu, number, polls = ask["gpu"], ask["number"], ask["polls"]
+                if not POLLS.issuperset(polls):
+                    raise ValueError(f"poll classes are {', '.join(sorted(POLLS))}")
+                self._gpus[gpu].inbox.put((number, polls))
             except (ValueError, LookupError, TypeError, RecursionError) as error:
                 print(f"gpu_agent.nvml.child: passed over what is no ask of this node: {error}", file=sys.stderr)
         os._exit(0)
@@ -116,6 +157,7 @@ class Child:
         self._out.tell("ready", source=source.kind, driver_version=source.driver_version, gpus=source.count)
         for gpu in self._gpus:
             _start(gpu.run)
+        _start(lambda: self._connect(source))
         while True:
             try:
                 seen = source.next_xid(_XID_WAIT_SECONDS)
@@ -123,8 +165,13 @@ class Child:
                 time.sleep(_XID_FAILURE_PAUSE_SECONDS)
             else:
                 if seen is not None:
-                    index, xid = seen
-                    self._out.tell("xid", gpu=index, xid=xid, at_ms=_now_ms())
+                    index, xid, instance = seen
+                    self._out.tell("xid", gpu=index, xid=xid, at_ms=_now_ms(), gpu_instance=instance)
+
+    def _connect(self, source: GpuSource) -> None:
+        """How the GPUs are connected. It asks about pairs, so that one GPU that hangs would silence another here."""
+        for index, gpu in enumerate(self._gpus):
+            gpu.connect(source.topology(index))
 
 
 def _start(work: Callable[[], object]) -> None:

@@ -10,12 +10,13 @@ import msgspec
 
 from gpu_agent import settings
 from gpu_agent.events import Reporter, Severity
-from gpu_agent.nvml.kmsg import Sighting, parse_pci, show_pci
+from gpu_agent.nvml.kmsg import PciAddress, Sighting, parse_pci, show_pci
 from gpu_agent.nvml.kmsg_reader import KmsgReader
 from gpu_agent.nvml.ledger import XidLedger, XidSource
 from gpu_agent.nvml.ledger_file import keep_ledger, load_ledger
 from gpu_agent.nvml.reader import NvmlOptions, NvmlReader
 from gpu_agent.nvml.readings import GpuIdentity, GpuReading, GpuReadings, XidTally
+from gpu_agent.nvml.release import Releases
 from gpu_agent.nvml.xids import FELL_OFF_THE_BUS, UNKNOWN, XidRule, load_rules
 from wire.messages import Event
 
@@ -45,6 +46,7 @@ class CollectorOptions:
                 library=settings.NVML_LIBRARY.read(),
                 interval_seconds=settings.GPU_INTERVAL_SECONDS.read(),
                 slow_interval_seconds=settings.GPU_SLOW_INTERVAL_SECONDS.read(),
+                processes_interval_seconds=settings.GPU_PROCESSES_INTERVAL_SECONDS.read(),
                 answer_seconds=settings.GPU_ANSWER_SECONDS.read(),
                 open_seconds=settings.NVML_OPEN_SECONDS.read(),
                 retry_seconds=settings.NVML_RETRY_SECONDS.read(),
@@ -65,7 +67,7 @@ class GpuCollector:
         self._ledger = XidLedger(load_ledger(self._ledger_file))
         # What NVML last said, so that a line of the kernel log can be put to its GPU.
         self._identities: dict[tuple[int, int, int], GpuIdentity] = {}
-        self.nvml = NvmlReader(options.nvml, self._reporter, self._nvml_xid)
+        self.nvml = NvmlReader(options.nvml, self._reporter, self._nvml_xid, Releases(options.state_dir))
         self.kmsg = KmsgReader(
             path=options.kmsg_path,
             position_file=options.state_dir / _POSITION_FILE,
@@ -82,6 +84,22 @@ class GpuCollector:
     async def stop(self) -> None:
         await self.kmsg.stop()
         await self.nvml.stop()
+
+    async def release(self, for_seconds: float) -> None:
+        """Close NVML for so long, or until `take_up`, so that GPUs can be reset or sliced anew; an hour at most.
+
+        Returns once it is closed. Raises: release.NotReleased where a process that hangs in the driver keeps it open.
+        """
+        await self.nvml.release(for_seconds)
+
+    async def take_up(self) -> None:
+        """End what `release` began; NVML opens in its own time."""
+        await self.nvml.take_up()
+
+    @property
+    def xid_sources(self) -> list[str]:
+        """What tells of XIDs now: nvml, kmsg, both or neither; the readings' `problems` say why one does not."""
+        return ["nvml"] * self.nvml.watches_xids + ["kmsg"] * self.kmsg.follows
 
     async def read(self) -> GpuReadings:
         """The GPUs now, with their XIDs so far. `problems` names the sources that do not work."""
@@ -100,10 +118,10 @@ class GpuCollector:
             return gpu
         return msgspec.structs.replace(gpu, xids=XidTally(self._ledger.last.get(pci, 0), self._ledger.total[pci]))
 
-    def _nvml_xid(self, identity: GpuIdentity, xid: int, at_ms: int) -> None:
+    def _nvml_xid(self, identity: GpuIdentity, xid: int, at_ms: int, instance: int | None) -> None:
         if pci := parse_pci(identity.pci_bus_id):
             self._identities[pci] = identity
-            self._add("nvml", pci, xid, at_ms, event_id=None)
+            self._add("nvml", pci, xid, at_ms, event_id=None, instance=instance)
 
     def _seen_in_kmsg(self, seen: Sighting, at_ms: int, event_id: str) -> None:
         if seen.kind == "sxid":
@@ -113,19 +131,33 @@ class GpuCollector:
         elif seen.number is None:
             self._add("text", seen.pci, FELL_OFF_THE_BUS, at_ms, event_id)
         else:
-            self._add("kmsg", seen.pci, seen.number, at_ms, event_id)
+            self._add("kmsg", seen.pci, seen.number, at_ms, event_id, seen.instance)
 
-    def _add(self, source: XidSource, pci: tuple[int, int, int], xid: int, at_ms: int, event_id: str | None) -> None:
+    def _add(
+        self,
+        source: XidSource,
+        pci: PciAddress,
+        xid: int,
+        at_ms: int,
+        event_id: str | None,
+        instance: int | None = None,
+    ) -> None:
         entry = self._ledger.add(source, pci, xid, at_ms)
-        if entry is None or not entry.say:
+        if entry is None:
             return
         rule = self._rules.get(xid, UNKNOWN)
         identity = self._identities.get(pci)
+        if identity and rule.action == "read_recovery_action":
+            self.nvml.expect_change(identity.index)
+        if not entry.say:
+            return
         where = (
             f"GPU {identity.index} ({identity.name}, {show_pci(pci)})" if identity else f"the GPU at {show_pci(pci)}"
         )
+        where += "" if instance is None else f", MIG instance {instance}"
         detail = f"XID {xid} ({rule.name}) on {where}: class {rule.kind}, action {rule.action}"
         detail += f", then {rule.then}" if rule.then != "none" else ""
+        detail += f"; XID {rule.ends} is over" if rule.ends else ""
         detail += f"; {entry.unsaid} more of it since the last event" if entry.unsaid else ""
         subject = identity.uuid if identity else show_pci(pci)
         self._reporter.report("xid", subject, rule.severity, detail, at_ms=at_ms, event_id=event_id)

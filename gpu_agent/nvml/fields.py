@@ -1,13 +1,16 @@
 """What is read of each GPU: names, how often, and the metric each becomes.
 
-Metric names and units follow dcgm-exporter's default counters, so that boards and rules made for it work.
+Metric names and units follow dcgm-exporter, so that boards and rules made for it work.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-Poll = Literal["fast", "slow"]
+# `once`: with the first answer, and again when the GPU's identity or MIG mode is another. `processes`: the list of
+# processes alone, which is slow and holds the driver's lock.
+Poll = Literal["fast", "slow", "once", "processes"]
+POLLS: frozenset[Poll] = frozenset(get_args(Poll))
 _MEBIBYTE = 2**20
 
 
@@ -25,6 +28,25 @@ class Field(NamedTuple):
     clamp: bool = False
 
 
+# NVML's kinds of ECC errors, its two counters, and the memories that it tells apart, as DCGM writes each.
+ECC_ERRORS = {"corrected": "SBE", "uncorrected": "DBE"}
+ECC_COUNTERS = {"volatile": "VOL", "aggregate": "AGG"}
+ECC_PLACES = {
+    "l1_cache": "L1",
+    "l2_cache": "L2",
+    "device_memory": "DEV",
+    "register_file": "REG",
+    "texture_memory": "TEX",
+    "texture_shm": "SHM",
+    "cbu": "CBU",
+    "sram": "SRM",
+}
+
+
+def ecc_errors_name(error: str, counter: str, place: str) -> str:
+    return f"ecc_{error}_{counter}_{place}_errors"
+
+
 FIELDS = (
     Field("gpu_utilization_percent", "DCGM_FI_DEV_GPU_UTIL", ceiling=100, clamp=True),
     Field("memory_copy_utilization_percent", "DCGM_FI_DEV_MEM_COPY_UTIL", ceiling=100, clamp=True),
@@ -39,22 +61,78 @@ FIELDS = (
     Field("sm_clock_mhz", "DCGM_FI_DEV_SM_CLOCK"),
     Field("memory_clock_mhz", "DCGM_FI_DEV_MEM_CLOCK"),
     Field("clock_event_reasons", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"),
+    Field("encoder_utilization_percent", "DCGM_FI_DEV_ENC_UTIL", ceiling=100, clamp=True),
+    Field("decoder_utilization_percent", "DCGM_FI_DEV_DEC_UTIL", ceiling=100, clamp=True),
+    # How far from the temperature at which the GPU slows down: below 0 where it is past that.
+    Field("thermal_margin_celsius", "DCGM_FI_DEV_GPU_TEMP_LIMIT", ceiling=200),
     Field("power_limit_milliwatts", "DCGM_FI_DEV_ENFORCED_POWER_LIMIT", poll="slow", divisor=1000),
+    Field("power_limit_set_milliwatts", "DCGM_FI_DEV_POWER_MGMT_LIMIT", poll="slow", divisor=1000),
+    Field("power_limit_default_milliwatts", "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF", poll="once", divisor=1000),
+    Field("power_limit_min_milliwatts", "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN", poll="once", divisor=1000),
+    Field("power_limit_max_milliwatts", "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX", poll="once", divisor=1000),
     Field("ecc_enabled", "DCGM_FI_DEV_ECC_CURRENT", poll="slow"),
     Field("ecc_corrected_volatile_errors", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", poll="slow"),
     Field("ecc_uncorrected_volatile_errors", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", poll="slow"),
     Field("ecc_corrected_aggregate_errors", "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", poll="slow"),
     Field("ecc_uncorrected_aggregate_errors", "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", poll="slow"),
+    *(
+        Field(ecc_errors_name(error, counter, place), f"DCGM_FI_DEV_ECC_{kind}_{span}_{where}", poll="slow")
+        for error, kind in ECC_ERRORS.items()
+        for counter, span in ECC_COUNTERS.items()
+        for place, where in ECC_PLACES.items()
+    ),
+    Field("retired_pages_corrected", "DCGM_FI_DEV_RETIRED_SBE", poll="slow"),
+    Field("retired_pages_uncorrected", "DCGM_FI_DEV_RETIRED_DBE", poll="slow"),
+    Field("retired_pages_pending", "DCGM_FI_DEV_RETIRED_PENDING", poll="slow"),
     Field("remapped_rows_corrected", "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", poll="slow"),
     Field("remapped_rows_uncorrected", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", poll="slow"),
     Field("remap_pending", "DCGM_FI_DEV_ROW_REMAP_PENDING", poll="slow"),
     Field("remap_failure", "DCGM_FI_DEV_ROW_REMAP_FAILURE", poll="slow"),
     Field("pcie_replays", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", poll="slow"),
-    # 0 nothing, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset.
+    Field("pcie_link_generation", "DCGM_FI_DEV_PCIE_LINK_GEN", poll="slow"),
+    Field("pcie_link_width", "DCGM_FI_DEV_PCIE_LINK_WIDTH", poll="slow"),
+    Field("pcie_link_generation_max", "DCGM_FI_DEV_PCIE_MAX_LINK_GEN", poll="once"),
+    Field("pcie_link_width_max", "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", poll="once"),
+    Field("nvlink_crc_flit_errors", "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", poll="slow"),
+    Field("nvlink_crc_data_errors", "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", poll="slow"),
+    Field("nvlink_replay_errors", "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", poll="slow"),
+    Field("nvlink_recovery_errors", "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", poll="slow"),
+    # 0 nothing, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset, 5 IMEX, 6 bus reset, 7 system reboot.
     Field("recovery_action", "headworks_gpu_recovery_action", poll="slow"),
     Field("mig_mode", "DCGM_FI_DEV_MIG_MODE", poll="slow"),
+    Field("numa_node", "headworks_gpu_numa_node", poll="once"),
 )
 FIELD_NAMES = frozenset(field.name for field in FIELDS)
+
+
+class PartKind(NamedTuple):
+    """A value that a GPU has several of, told apart by labels, or one that is no whole number, with none."""
+
+    metric: str
+    labels: tuple[str, ...] = ()
+    poll: Poll = "fast"
+    divisor: int = 1
+
+
+# By name. Topology is read once, in a thread of its own, and told with what is slow.
+PARTS = {
+    # NVML counts nanoseconds.
+    "throttled_nanoseconds": PartKind("headworks_gpu_throttled_seconds_total", ("reason",), divisor=10**9),
+    # The thermal margin at which each happens: 0 or less.
+    "thermal_margin_limit_celsius": PartKind("headworks_gpu_thermal_margin_limit_celsius", ("limit",), "once"),
+    "nvlink_up": PartKind("headworks_gpu_nvlink_up", ("link",), "slow"),
+    "nvlink_bytes": PartKind("headworks_gpu_nvlink_bytes_total", ("direction",)),
+    "mig_instances": PartKind("headworks_gpu_mig_instances", (), "slow"),
+    "mig_memory_total_bytes": PartKind("DCGM_FI_DEV_FB_TOTAL", ("GPU_I_PROFILE", "GPU_I_ID"), "slow", _MEBIBYTE),
+    "mig_memory_free_bytes": PartKind("DCGM_FI_DEV_FB_FREE", ("GPU_I_PROFILE", "GPU_I_ID"), "slow", _MEBIBYTE),
+    "mig_memory_used_bytes": PartKind("DCGM_FI_DEV_FB_USED", ("GPU_I_PROFILE", "GPU_I_ID"), "slow", _MEBIBYTE),
+    "topology": PartKind("headworks_gpu_topology_info", ("peer", "link"), "slow"),
+    "gr_engine_active_ratio": PartKind("DCGM_FI_PROF_GR_ENGINE_ACTIVE"),
+    "tensor_active_ratio": PartKind("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"),
+    "dram_active_ratio": PartKind("DCGM_FI_PROF_DRAM_ACTIVE"),
+    "pcie_tx_bytes_per_second": PartKind("DCGM_FI_PROF_PCIE_TX_BYTES"),
+    "pcie_rx_bytes_per_second": PartKind("DCGM_FI_PROF_PCIE_RX_BYTES"),
+}
 
 # NVML's clock event reasons (nvmlClocksEventReason*), by bit.
 CLOCK_EVENT_REASONS = {

@@ -3,6 +3,7 @@
 Form of a record: Documentation/ABI/testing/dev-kmsg. Forms of the driver's lines, over its versions:
     NVRM: Xid (0000:03:00): 8, Channel 00000001
     NVRM: Xid (PCI:0000:05:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.
+    NVRM: Xid (PCI:0000:05:00 GPU-I:05 GPU-CI:00): 31, pid=2, name=python, ...
     NVRM: Xid (PCI:0000:05:00.0): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 08 ...
     NVRM: GPU 0000:05:00.0: GPU has fallen off the bus.
     NVRM: The NVIDIA GPU 0000:05:00.0 (PCI ID: 10de:2335) installed in this system has fallen off the bus ...
@@ -20,7 +21,7 @@ RECORD_LIMIT_BYTES = 8192
 _HEADER = re.compile(rb"(\d{1,10}),(\d{1,20}),(\d{1,20}),[^;]{0,200};(.*)", re.DOTALL)
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 _PCI = r"(?:PCI:)?([0-9a-fA-F]{1,8}):([0-9a-fA-F]{1,2}):([0-9a-fA-F]{1,2})(?:\.[0-7])?"
-_XID = re.compile(rf"NVRM: Xid \({_PCI}[^)]{{0,64}}\): (\d{{1,5}})\b")
+_XID = re.compile(rf"NVRM: Xid \({_PCI}(?: GPU-I:(\d{{1,5}}))?[^)]{{0,64}}\): (\d{{1,5}})\b")
 _SXID = re.compile(rf"nvidia-nvswitch\d{{1,4}}: SXid \({_PCI}\): (\d{{1,6}}), ([A-Za-z-]{{1,20}})")
 # Between the GPU and the words, old drivers break the line and give the PCI id.
 _FALLEN = re.compile(rf"NVRM: [^\n]{{0,40}}?GPU (?:at )?{_PCI}\b(?s:.{{0,200}}?)fallen off the bus")
@@ -40,13 +41,17 @@ class Record:
 
 @dataclass(frozen=True)
 class Sighting:
-    """What one record says. `number` is the XID or SXid; None: the line has none, as when a GPU fell off the bus."""
+    """What one record says. `number` is the XID or SXid; None: the line has none, as when a GPU fell off the bus.
+
+    `instance`: the MIG GPU instance that it is about; None: the whole GPU.
+    """
 
     kind: Literal["xid", "sxid"]
     pci: PciAddress
     number: int | None
     fatal: bool
     text: str
+    instance: int | None = None
 
 
 def parse_pci(text: str) -> PciAddress | None:
@@ -73,7 +78,9 @@ def parse_record(line: bytes) -> Record | None:
 def sighting(text: str) -> Sighting | None:
     """What a record's text says of a GPU or NVSwitch; None for nothing."""
     if found := _XID.search(text):
-        return Sighting("xid", _address(found), int(found[4]), fatal=False, text=text[:_TEXT_CHARACTERS])
+        instance = None if found[4] is None else int(found[4])
+        text = text[:_TEXT_CHARACTERS]
+        return Sighting("xid", _address(found), int(found[5]), fatal=False, text=text, instance=instance)
     if found := _SXID.search(text):
         return Sighting("sxid", _address(found), int(found[4]), found[5].lower() == "fatal", text[:_TEXT_CHARACTERS])
     if found := _FALLEN.search(text):

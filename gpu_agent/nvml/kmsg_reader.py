@@ -57,6 +57,8 @@ class KmsgReader:
         self._boot_id = _read_text(boot_id_file) or "unknown"
         self._position = self._load_position()
         self.problem = ""
+        # Whether the log is open and read.
+        self.follows = False
         self._task: asyncio.Task[None] | None = None
         self._saving: asyncio.TimerHandle | None = None
 
@@ -80,11 +82,13 @@ class KmsgReader:
                 self._say(f"the kernel log cannot be read: {error}")
             else:
                 self._say("")
+                self.follows = True
                 try:
                     await self._follow(descriptor)
                 except OSError as error:
                     self._say(f"the kernel log cannot be read on: {error}")
                 finally:
+                    self.follows = False
                     os.close(descriptor)
             await asyncio.sleep(_REOPEN_SECONDS)
 
@@ -94,14 +98,16 @@ class KmsgReader:
         self.problem = problem
 
     async def _follow(self, descriptor: int) -> None:
-        # Wall clock of the kernel's zero: its records count on the monotonic clock.
+        # Wall clock of the kernel's zero: its records count from boot, on a clock of their own.
         boot_ms = int((time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)) * 1000)
         oldest_ms = int((time.time() - self._scan_seconds) * 1000)
-        async for line in _lines(descriptor):
+        async for line, fresh in _lines(descriptor):
             record = parse_record(line)
             if record is None:
                 continue
-            at_ms = boot_ms + record.at_microseconds // 1000
+            # That clock drifts by minutes in months, and knows of no step of the wall clock: what comes while it is
+            # waited for happened now.
+            at_ms = _now_ms() if fresh else boot_ms + record.at_microseconds // 1000
             if at_ms >= oldest_ms and (seen := sighting(record.text)) is not None:
                 self._report(record, seen, at_ms)
 
@@ -129,13 +135,14 @@ class KmsgReader:
         return kept if kept.boot_id == self._boot_id else _Position(self._boot_id, -1)
 
 
-async def _lines(descriptor: int) -> AsyncIterator[bytes]:
-    """Lines of the log as they come. Raises: OSError."""
-    rest, taken = b"", 0
+async def _lines(descriptor: int) -> AsyncIterator[tuple[bytes, bool]]:
+    """Lines of the log as they come, and whether each came after the log's end was seen. Raises: OSError."""
+    rest, taken, fresh = b"", 0, False
     while True:
         try:
             data = os.read(descriptor, RECORD_LIMIT_BYTES)
         except BlockingIOError:
+            fresh = True
             await _readable(descriptor)
             continue
         except OSError as error:
@@ -144,13 +151,14 @@ async def _lines(descriptor: int) -> AsyncIterator[bytes]:
                 continue
             raise
         if not data:
+            fresh = True
             await asyncio.sleep(_END_PAUSE_SECONDS)
             continue
         *lines, rest = (rest + data).split(b"\n")
         # What has no line end for this long is no record.
         rest = rest[:RECORD_LIMIT_BYTES]
         for line in lines:
-            yield line
+            yield line, fresh
         taken += 1
         if taken % _RECORDS_A_TURN == 0:
             await asyncio.sleep(0)
@@ -164,6 +172,10 @@ async def _readable(descriptor: int) -> None:
         await more.wait()
     finally:
         loop.remove_reader(descriptor)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _read_text(path: Path) -> str:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import sys
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from gpu_agent.nvml.calls import field_calls, part_calls
 from gpu_agent.nvml.fields import Poll
-from gpu_agent.nvml.source import FieldValue, Identity, Missing, Source, Unreadable, Unusable
+from gpu_agent.nvml.parts.processes import processes
+from gpu_agent.nvml.parts.topology import topology
+from gpu_agent.nvml.parts.values import NOT_AVAILABLE
+from gpu_agent.nvml.source import FieldValue, Identity, Missing, Part, Process, Source, Unreadable, Unusable
 
 # A simulated library says so in its driver version.
 _SIMULATED_SUFFIX = "-simulated"
 _LIBRARY_FINDER = "ctypes.util"
-_FIELD_MEMORY_TEMPERATURE = 82
-_FIELD_RECOVERY_ACTION = 230
-# One NVML call: the fields it gives, and the call.
-_Call = tuple[tuple[str, ...], Callable[[Any], tuple[int, ...]]]
+# Instance of an event that is about no MIG instance.
+_WHOLE_GPU = 0xFFFFFFFF
 
 
 class NvmlLibrary:
@@ -51,7 +53,9 @@ class NvmlLibrary:
             absent = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
             raise Unusable(f"no NVML library: {error}" if absent else str(error), absent=absent) from error
         self.kind = "simulated" if self.driver_version.endswith(_SIMULATED_SUFFIX) else "nvml"
-        self._calls = _calls(pynvml)
+        self._field_calls = field_calls(pynvml)
+        # Of each GPU on its own: GPM keeps samples.
+        self._part_calls = [part_calls(pynvml) for _ in range(self.count)]
         # Event data names a GPU by its handle.
         self._index_of: dict[int, int] = {}
 
@@ -76,13 +80,33 @@ class NvmlLibrary:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
         except nvml.NVMLError as error:
             missing = self._missing(error)
-            return {name: missing for names, _ in self._calls[poll] for name in names}
-        for names, call in self._calls[poll]:
+            return {name: missing for names, _ in self._field_calls[poll] for name in names}
+        for names, call in self._field_calls[poll]:
             try:
-                fields |= zip(names, call(handle), strict=True)
+                values: list[FieldValue] = [value if value < NOT_AVAILABLE else "unsupported" for value in call(handle)]
+                fields |= zip(names, values, strict=True)
             except nvml.NVMLError as error:
                 fields |= dict.fromkeys(names, self._missing(error))
         return fields
+
+    def parts(self, index: int, poll: Poll) -> list[Part]:
+        found: list[Part] = []
+        with contextlib.suppress(self._nvml.NVMLError):
+            handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+            for call in self._part_calls[index][poll]:
+                with contextlib.suppress(self._nvml.NVMLError):
+                    found += call(handle)
+        return found
+
+    def processes(self, index: int) -> list[Process]:
+        with contextlib.suppress(self._nvml.NVMLError):
+            return processes(self._nvml, self._nvml.nvmlDeviceGetHandleByIndex(index))
+        return []
+
+    def topology(self, index: int) -> list[Part]:
+        with contextlib.suppress(self._nvml.NVMLError):
+            return topology(self._nvml, index)
+        return []
 
     def watch(self, index: int) -> None:
         nvml = self._nvml
@@ -93,7 +117,7 @@ class NvmlLibrary:
         except nvml.NVMLError as error:
             raise Unreadable(str(error)) from error
 
-    def next_xid(self, timeout_seconds: float) -> tuple[int, int] | None:
+    def next_xid(self, timeout_seconds: float) -> tuple[int, int, int | None] | None:
         nvml = self._nvml
         try:
             data = nvml.nvmlEventSetWait_v2(self._event_set, int(timeout_seconds * 1000))
@@ -104,7 +128,8 @@ class NvmlLibrary:
         index = self._index_of.get(ctypes.addressof(data.device.contents))
         if index is None or data.eventType != nvml.nvmlEventTypeXidCriticalError:
             return None
-        return index, int(data.eventData)
+        instance = int(data.gpuInstanceId)
+        return index, int(data.eventData), None if instance == _WHOLE_GPU else instance
 
     def _missing(self, error: Exception) -> Missing:
         nvml = self._nvml
@@ -126,95 +151,3 @@ def _import_pynvml() -> Any:
         return importlib.import_module("pynvml")
     finally:
         del sys.modules[_LIBRARY_FINDER]
-
-
-def _calls(nvml: Any) -> dict[Poll, list[_Call]]:
-    """NVML's calls by poll class. Several fields that come from one call are one call."""
-
-    def utilization(handle: Any) -> tuple[int, int]:
-        rates = nvml.nvmlDeviceGetUtilizationRates(handle)
-        return rates.gpu, rates.memory
-
-    def memory(handle: Any) -> tuple[int, int, int, int]:
-        # The second version: its `used` does not hold what the driver reserved.
-        info = nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)
-        return info.total, info.free, info.used, info.reserved
-
-    def temperature(handle: Any) -> tuple[int]:
-        try:
-            return (nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU),)
-        except nvml.NVMLError_FunctionNotFound:
-            return (nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),)
-
-    def clock_event_reasons(handle: Any) -> tuple[int]:
-        try:
-            return (nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),)
-        except nvml.NVMLError_FunctionNotFound:
-            # Drivers before R535 know it by its old name.
-            return (nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),)
-
-    def clock(kind: int) -> Callable[[Any], tuple[int]]:
-        return lambda handle: (nvml.nvmlDeviceGetClockInfo(handle, kind),)
-
-    def field_value(number: int) -> Callable[[Any], tuple[int]]:
-        def read(handle: Any) -> tuple[int]:
-            (value,) = nvml.nvmlDeviceGetFieldValues(handle, [number])
-            if value.nvmlReturn != nvml.NVML_SUCCESS:
-                raise nvml.NVMLError(value.nvmlReturn)
-            return (_number(nvml, value),)
-
-        return read
-
-    def ecc_errors(kind: int, counter: int) -> Callable[[Any], tuple[int]]:
-        return lambda handle: (nvml.nvmlDeviceGetTotalEccErrors(handle, kind, counter),)
-
-    def single(call: Callable[[Any], int]) -> Callable[[Any], tuple[int]]:
-        return lambda handle: (call(handle),)
-
-    corrected, uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-    volatile, aggregate = nvml.NVML_VOLATILE_ECC, nvml.NVML_AGGREGATE_ECC
-    return {
-        "fast": [
-            (("gpu_utilization_percent", "memory_copy_utilization_percent"), utilization),
-            (("memory_total_bytes", "memory_free_bytes", "memory_used_bytes", "memory_reserved_bytes"), memory),
-            (("temperature_celsius",), temperature),
-            (("memory_temperature_celsius",), field_value(_FIELD_MEMORY_TEMPERATURE)),
-            (("power_milliwatts",), single(nvml.nvmlDeviceGetPowerUsage)),
-            (("energy_millijoules",), single(nvml.nvmlDeviceGetTotalEnergyConsumption)),
-            (("sm_clock_mhz",), clock(nvml.NVML_CLOCK_SM)),
-            (("memory_clock_mhz",), clock(nvml.NVML_CLOCK_MEM)),
-            (("clock_event_reasons",), clock_event_reasons),
-        ],
-        "slow": [
-            (("power_limit_milliwatts",), single(nvml.nvmlDeviceGetEnforcedPowerLimit)),
-            (("ecc_enabled",), lambda handle: (nvml.nvmlDeviceGetEccMode(handle)[0],)),
-            (("ecc_corrected_volatile_errors",), ecc_errors(corrected, volatile)),
-            (("ecc_uncorrected_volatile_errors",), ecc_errors(uncorrected, volatile)),
-            (("ecc_corrected_aggregate_errors",), ecc_errors(corrected, aggregate)),
-            (("ecc_uncorrected_aggregate_errors",), ecc_errors(uncorrected, aggregate)),
-            (
-                ("remapped_rows_corrected", "remapped_rows_uncorrected", "remap_pending", "remap_failure"),
-                nvml.nvmlDeviceGetRemappedRows,
-            ),
-            (("pcie_replays",), single(nvml.nvmlDeviceGetPcieReplayCounter)),
-            (("recovery_action",), field_value(_FIELD_RECOVERY_ACTION)),
-            (("mig_mode",), lambda handle: (nvml.nvmlDeviceGetMigMode(handle)[0],)),
-        ],
-    }
-
-
-def _number(nvml: Any, value: Any) -> int:
-    """A field value's number: which member of the union holds it is the driver's choice."""
-    members = {
-        nvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
-        nvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
-        nvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
-        nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
-        nvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
-        nvml.NVML_VALUE_TYPE_SIGNED_INT: "siVal",
-        nvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: "usVal",
-    }
-    member = members.get(value.valueType)
-    if member is None:
-        raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
-    return int(getattr(value.value, member))

@@ -5,11 +5,12 @@ What a GPU does not support, or cannot say now, has no sample: never 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import UnsetType
 
-from gpu_agent.nvml.fields import CLOCK_EVENT_REASONS, FIELDS, Field
+from gpu_agent.nvml.fields import CLOCK_EVENT_REASONS, FIELDS, PARTS, Field
+from gpu_agent.nvml.processes import process_samples
 from gpu_agent.nvml.readings import GpuReading, GpuReadings
 from gpu_agent.nvml.xids import UNKNOWN, XidRule
 from gpu_agent.samples import Sample
@@ -18,12 +19,20 @@ _NO_XID = "No Error"
 
 
 def samples(
-    readings: GpuReadings, *, hostname: str, rules: Mapping[int, XidRule], hostname_label: str = "Hostname"
-) -> list[Sample]:
-    """Every sample of a reading, as of when the GPU answered; that it does not work is so now."""
-    found: list[Sample] = []
+    readings: GpuReadings,
+    *,
+    hostname: str,
+    rules: Mapping[int, XidRule],
+    engine_of: Callable[[int], str | None],
+    hostname_label: str = "Hostname",
+) -> Iterator[Sample]:
+    """Every sample of a reading, as of when the GPU answered; that it does not work is so now.
+
+    `engine_of`: the engine that a process belongs to, by its id on the host. What is released has none at all. GPU by
+    GPU: a node of eight H200s has 800, and who takes them keeps few of their labels.
+    """
     for gpu in readings.gpus:
-        if not gpu.identity.uuid:
+        if not gpu.identity.uuid or gpu.released:
             continue
         labels = {
             "gpu": str(gpu.identity.index),
@@ -36,25 +45,30 @@ def samples(
         if not isinstance(readings.driver_version, UnsetType):
             labels["DCGM_FI_DRIVER_VERSION"] = readings.driver_version
         works = gpu.state == "ok"
-        found.append(Sample("headworks_gpu_up", labels, float(works), gpu.at_ms if works else 0))
-        found += _field_samples(gpu, labels)
-        found += _xid_samples(gpu, labels, rules)
-    return found
+        yield Sample("headworks_gpu_up", labels, float(works), gpu.at_ms if works else 0)
+        yield from _field_samples(gpu, labels)
+        yield from _part_samples(gpu, labels)
+        yield from process_samples(gpu, labels, engine_of)
+        yield from _xid_samples(gpu, labels, rules)
 
 
-def _field_samples(gpu: GpuReading, labels: dict[str, str]) -> list[Sample]:
-    found = []
+def _field_samples(gpu: GpuReading, labels: dict[str, str]) -> Iterator[Sample]:
     for field in FIELDS:
         value = gpu.fields.get(field.name)
         if isinstance(value, int) and (number := _converted(field, value)) is not None:
-            found.append(Sample(field.metric, labels, number, gpu.at_ms))
+            yield Sample(field.metric, labels, number, gpu.at_ms)
     mask = gpu.fields.get("clock_event_reasons")
     if isinstance(mask, int):
-        found += [
-            Sample("headworks_gpu_clock_event_active", {**labels, "reason": reason}, float(bool(mask & bit)), gpu.at_ms)
-            for bit, reason in CLOCK_EVENT_REASONS.items()
-        ]
-    return found
+        for bit, reason in CLOCK_EVENT_REASONS.items():
+            active = float(bool(mask & bit))
+            yield Sample("headworks_gpu_clock_event_active", {**labels, "reason": reason}, active, gpu.at_ms)
+
+
+def _part_samples(gpu: GpuReading, labels: dict[str, str]) -> Iterator[Sample]:
+    for name, told, number in gpu.parts:
+        kind = PARTS[name]
+        with_its_own = {**labels, **dict(zip(kind.labels, told, strict=True))} if told else labels
+        yield Sample(kind.metric, with_its_own, number / kind.divisor, gpu.at_ms)
 
 
 def _converted(field: Field, value: int) -> float | None:

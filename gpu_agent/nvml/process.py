@@ -16,7 +16,8 @@ from gpu_agent.nvml.protocol import LINE_LIMIT_BYTES, Ask, Told, decode_told, en
 # A child stuck in the driver survives SIGKILL until its call returns. More of them would each hold NVML open.
 MAX_LEFTOVERS = 2
 # glibc would give each thread a heap of its own, which only costs memory: one thread runs Python at a time.
-_ENVIRONMENT = {"MALLOC_ARENA_MAX": "1"}
+# And it would keep the room into which modules were read, unless that is given back to the kernel.
+_ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "16384"}
 
 
 class ChildBroken(Exception):
@@ -30,13 +31,13 @@ class NvmlChild:
         self._process = process
 
     @classmethod
-    async def start(cls, arguments: Sequence[str]) -> NvmlChild:
-        """Raises: OSError."""
+    async def start(cls, arguments: Sequence[str], lock: int | None = None) -> NvmlChild:
+        """`lock`: a descriptor that it shares, and holds for as long as it lives. Raises: OSError."""
         return cls(
             await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "gpu_agent.nvml.child", *arguments,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=LINE_LIMIT_BYTES,
-                env={**os.environ, **_ENVIRONMENT},
+                env={**os.environ, **_ENVIRONMENT}, pass_fds=() if lock is None else (lock,),
             )
         )  # fmt: skip
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gpu_agent.events import Reporter, Severity
 from gpu_agent.nvml import health
-from gpu_agent.nvml.fields import FIELD_NAMES
+from gpu_agent.nvml.door import NvmlDoor
+from gpu_agent.nvml.fields import FIELD_NAMES, Poll
+from gpu_agent.nvml.known import KnownGpu
 from gpu_agent.nvml.process import MAX_LEFTOVERS, ChildBroken, NvmlChild
 from gpu_agent.nvml.protocol import Answer, Ask, Failed, Ready, Told, Watching, XidSeen
-from gpu_agent.nvml.readings import FieldValue, GpuIdentity, GpuReading, GpuReadings, GpuState
+from gpu_agent.nvml.readings import GpuIdentity, GpuReadings, GpuState, Source, merged_parts
+from gpu_agent.nvml.release import NotReleased, NvmlReleased, Releases
 
 log = logging.getLogger("headworks.agent.nvml")
 _SIMULATED = "simulated:"
@@ -30,36 +35,28 @@ class NvmlOptions:
     library: str
     interval_seconds: float
     slow_interval_seconds: float
+    processes_interval_seconds: float
     answer_seconds: float
     open_seconds: float
     retry_seconds: float
 
 
-@dataclass
-class _Gpu:
-    """What is known of one GPU. Times are the event loop's."""
-
-    identity: GpuIdentity
-    state: GpuState = "ok"
-    fields: dict[str, FieldValue] = field(default_factory=dict)
-    at_ms: int = 0
-    answered: float | None = None
-    asked_slow: float | None = None
-    pending: Ask | None = None
-    unwatched: str = ""
-
-
 class NvmlReader:
     """Keeps a child that has NVML open, asks it about each GPU, and replaces it when it dies or hangs as a whole.
 
-    `on_xid` is called with a GPU's identity, the XID and its Unix time in ms.
+    `on_xid` is called with a GPU's identity, the XID, its Unix time in ms, and the MIG GPU instance, if it is of one.
     """
 
     def __init__(
-        self, options: NvmlOptions, reporter: Reporter, on_xid: Callable[[GpuIdentity, int, int], None]
+        self,
+        options: NvmlOptions,
+        reporter: Reporter,
+        on_xid: Callable[[GpuIdentity, int, int, int | None], None],
+        releases: Releases,
     ) -> None:
-        self._options, self._reporter, self._on_xid = options, reporter, on_xid
-        self._gpus: list[_Gpu] = []
+        self._options, self._reporter, self._on_xid, self._releases = options, reporter, on_xid, releases
+        self._door = NvmlDoor(releases, hold_open=self._supervise, closed=self._closed)
+        self._gpus: list[KnownGpu] = []
         self._child: NvmlChild | None = None
         # What NVML said when it was last opened.
         self._description: Ready | None = None
@@ -73,14 +70,13 @@ class NvmlReader:
         self._open = asyncio.Event()
         self._wholly_hung = asyncio.Event()
         self._first_outcome = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self._parting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Return once NVML has answered for every GPU, or has failed, or has had its time."""
+        """Return once NVML has answered for every GPU, or has failed, or has had its time, or is to be closed."""
         if self._options.source == "none":
             return
-        self._task = asyncio.create_task(self._supervise())
+        self._door.start()
         await self._first_outcome.wait()
         # A GPU that answers late is no reason yet to show a node without it: where nothing keeps the driver loaded, its
         # first call takes seconds (5 on an H200).
@@ -88,13 +84,37 @@ class NvmlReader:
 
     async def stop(self) -> None:
         """Let go of NVML."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        await self._door.stop()
+
+    async def release(self, for_seconds: float) -> None:
+        """Close NVML for so long, or until `take_up`; release.MAX_SECONDS at most. Returns once it is closed.
+
+        Raises: NotReleased where a process that hangs in the driver keeps NVML open.
+        """
+        await self._door.close(for_seconds)
+        if stuck := [str(child.pid) for child in self._leftovers if child.exit_status is None]:
+            raise NotReleased(f"NVML stays open: processes hang in the driver and cannot be ended: {', '.join(stuck)}")
+
+    async def take_up(self) -> None:
+        """End what `release` began. NVML opens in its own time; a command on the node may keep it closed."""
+        await self._door.reopen()
+
+    async def _closed(self) -> None:
         if self._parting is not None:
             await self._parting
+        for gpu in self._gpus:
+            gpu.forget(released=True)
+        self._first_outcome.set()
+
+    @property
+    def watches_xids(self) -> bool:
+        """Whether NVML tells of the XIDs of a GPU, or of several."""
+        return any(gpu.watched for gpu in self._gpus)
+
+    def expect_change(self, index: int) -> None:
+        """Ask a GPU with the next reading for all that else is asked for rarely."""
+        if index < len(self._gpus):
+            self._gpus[index].asked.pop("slow", None)
 
     @property
     def child_pid(self) -> int | None:
@@ -126,23 +146,31 @@ class NvmlReader:
             if gpu.pending is not None:
                 continue
             self._asked += 1
-            slow = gpu.asked_slow is None or now - gpu.asked_slow >= self._options.slow_interval_seconds
-            gpu.pending = Ask(self._asked, index, slow)
-            gpu.asked_slow = now if slow else gpu.asked_slow
+            gpu.pending = Ask(self._asked, index, self._due(gpu, now))
+            gpu.asked |= dict.fromkeys(gpu.pending.polls, now)
             self._awaited.add(index)
             self._child.ask(gpu.pending)
             patience_seconds = health.patience_seconds(self._options.interval_seconds)
             asyncio.get_running_loop().call_later(patience_seconds, self._overdue, gpu, gpu.pending)
 
-    def _overdue(self, gpu: _Gpu, ask: Ask) -> None:
+    def _due(self, gpu: KnownGpu, now: float) -> list[Poll]:
+        intervals: dict[Poll, float] = {
+            "fast": 0,
+            "slow": self._options.slow_interval_seconds,
+            "once": math.inf,
+            "processes": self._options.processes_interval_seconds,
+        }
+        return [poll for poll, interval in intervals.items() if now - gpu.asked.get(poll, -math.inf) >= interval]
+
+    def _overdue(self, gpu: KnownGpu, ask: Ask) -> None:
         if gpu.pending is not ask:
             return
-        gpu.fields = {}
+        gpu.forget(released=False)
         self._move(gpu, "unresponsive")
         if all(each.pending is not None and each.state == "unresponsive" for each in self._gpus):
             self._wholly_hung.set()
 
-    def _move(self, gpu: _Gpu, state: GpuState) -> None:
+    def _move(self, gpu: KnownGpu, state: GpuState) -> None:
         if change := health.change(gpu.state, state):
             who = gpu.identity
             detail = f"GPU {who.index} ({who.name or 'unnamed'}, {who.pci_bus_id or 'no PCI bus id'}) {change.says}"
@@ -152,24 +180,22 @@ class NvmlReader:
     def _readings(self) -> GpuReadings:
         now = asyncio.get_running_loop().time()
         oldest = now - health.SILENT_INTERVALS * self._options.interval_seconds
-        gpus = []
-        for gpu in self._gpus:
-            if gpu.state in ("ok", "error") and (gpu.answered is None or gpu.answered < oldest):
-                gpus.append(GpuReading(gpu.identity, "unresponsive"))
-            else:
-                gpus.append(GpuReading(gpu.identity, gpu.state, gpu.fields, gpu.at_ms))
-        problems = [self._problem] if self._problem else []
-        problems += [
-            f"GPU {gpu.identity.index} has not said which it is, and is not listed"
-            for gpu in self._gpus
-            if not gpu.identity.uuid
-        ]
-        problems += [
-            f"GPU {gpu.identity.index}: no XIDs through NVML: {gpu.unwatched}" for gpu in self._gpus if gpu.unwatched
-        ]
+        gpus = [gpu.reading(oldest) for gpu in self._gpus]
+        problems = self._problems()
         if self._description is None:
-            return GpuReadings(gpus=gpus, problems=problems)
+            return GpuReadings(self._expected_source(), gpus=gpus, problems=problems)
         return GpuReadings(self._description.source, self._description.driver_version, gpus, problems)
+
+    def _expected_source(self) -> Source:
+        """What is read where nothing could be so far: NVML that fails is not the same as a node that has none."""
+        if not self._failed:
+            return "none"
+        return "simulated" if self._options.source.startswith(_SIMULATED) else "nvml"
+
+    def _problems(self) -> list[str]:
+        if self._door.release is not None:
+            return [f"NVML is {self._door.release.says}"]
+        return [self._problem] * bool(self._problem) + [problem for gpu in self._gpus for problem in gpu.problems()]
 
     async def _supervise(self) -> None:
         wait_seconds = _FIRST_RETRY_SECONDS
@@ -191,10 +217,19 @@ class NvmlReader:
         self._open.clear()
         self._wholly_hung.clear()
         try:
-            child = await NvmlChild.start(self._arguments())
+            lock = self._releases.lock()
+        except NvmlReleased:
+            # The door is about to close.
+            return
+        try:
+            child = await NvmlChild.start(self._arguments(), lock)
         except OSError as error:
             self._fail(f"a process to read NVML cannot be started: {error}")
             return
+        finally:
+            # The child has its own of it.
+            if lock is not None:
+                os.close(lock)
         self._child = child
         listening = asyncio.create_task(self._listen(child))
         try:
@@ -203,7 +238,7 @@ class NvmlReader:
             listening.cancel()
             self._child = None
             for gpu in self._gpus:
-                gpu.pending, gpu.asked_slow = None, None
+                gpu.let_go()
             self._parting = asyncio.create_task(self._part(child, listening))
             # Goes on where this task is cancelled meanwhile; `stop` waits for it.
             await asyncio.shield(self._parting)
@@ -226,8 +261,9 @@ class NvmlReader:
         while not listening.done():
             if not await _first(listening, self._wholly_hung, options.retry_seconds):
                 states = {gpu.state for gpu in self._gpus}
-                if "lost" in states and "unresponsive" not in states:
-                    log.debug("opening NVML afresh, so that a lost GPU may be found again")
+                # A client of a driver that was loaded anew since gets errors alone.
+                if states == {"error"} or ("lost" in states and "unresponsive" not in states):
+                    log.debug("opening NVML afresh, so that GPUs may be found again")
                     return
             elif self._wholly_hung.is_set():
                 self._fail("NVML is unresponsive: no GPU answers")
@@ -253,14 +289,14 @@ class NvmlReader:
                 self._fail(reason, absent=absent)
             case Answer():
                 self._answered(message)
-            case XidSeen(index, xid, at_ms) if index < len(self._gpus):
-                self._on_xid(self._gpus[index].identity, xid, at_ms)
+            case XidSeen(index, xid, at_ms, instance) if index < len(self._gpus):
+                self._on_xid(self._gpus[index].identity, xid, at_ms, instance)
             case Watching(index, reason) if index < len(self._gpus):
-                self._gpus[index].unwatched = reason
+                self._gpus[index].watched, self._gpus[index].unwatched = not reason, reason
 
     def _opened(self, ready: Ready) -> None:
         known = self._gpus[: ready.gpus]
-        self._gpus = known + [_Gpu(GpuIdentity(index)) for index in range(len(known), ready.gpus)]
+        self._gpus = known + [KnownGpu(GpuIdentity(index)) for index in range(len(known), ready.gpus)]
         if ready != self._description:
             log.info("NVML is open: %d GPUs, driver %s (%s)", ready.gpus, ready.driver_version, ready.source)
         self._description = ready
@@ -275,15 +311,24 @@ class NvmlReader:
         gpu = self._gpus[answer.gpu] if answer.gpu < len(self._gpus) else None
         if gpu is None or gpu.pending is None or gpu.pending.number != answer.number:
             return
-        slow, gpu.pending = gpu.pending.slow, None
+        polls, gpu.pending = gpu.pending.polls, None
+        before = (gpu.identity, gpu.fields.get("mig_mode"))
         gpu.identity = answer.identity or gpu.identity
         gpu.at_ms, gpu.answered = answer.at_ms, asyncio.get_running_loop().time()
+        gpu.released = False
         state = health.state_of(answer.fields)
         if state == "lost":
             # It may be lost half-way through a reading, and slow fields may still stand from before.
             gpu.fields = dict.fromkeys(FIELD_NAMES, "lost")
         else:
-            gpu.fields = gpu.fields | answer.fields if state == "ok" and not slow else answer.fields
+            gpu.fields = gpu.fields | answer.fields if state == "ok" else answer.fields
+        if state == "ok":
+            gpu.parts = merged_parts(gpu.parts, answer.parts, polls)
+            gpu.processes = answer.processes if "processes" in polls else gpu.processes
+        else:
+            gpu.parts, gpu.processes, gpu.asked = [], [], {}
+        if "once" not in polls and before != (gpu.identity, gpu.fields.get("mig_mode")):
+            gpu.asked.pop("once", None)
         self._move(gpu, state)
         self._awaited.discard(answer.gpu)
         if not self._awaited:
@@ -292,6 +337,8 @@ class NvmlReader:
     def _fail(self, reason: str, *, severity: Severity = "critical", absent: bool = False) -> None:
         before, self._problem = self._problem, reason
         self._first_outcome.set()
+        for gpu in self._gpus:
+            gpu.released = False
         # A node that never had NVML lacks nothing.
         if not self._failed and not (absent and self._description is None):
             self._failed = True

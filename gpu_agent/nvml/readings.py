@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
+from gpu_agent.nvml.fields import PARTS, Poll
 from gpu_agent.nvml.source import FieldValue as FieldValue
+from gpu_agent.nvml.source import Part as Part
+from gpu_agent.nvml.source import Process as Process
 from gpu_agent.nvml.source import Source as Source
 
 # `unresponsive`: an answer is overdue. `error`: it answers, with errors alone.
@@ -31,13 +35,20 @@ class XidTally(Struct, frozen=True):
 
 
 class GpuReading(Struct, frozen=True):
-    """One GPU. `fields` by the names of fields.py; empty unless the GPU is `ok` or `error`. `at_ms` is Unix time."""
+    """One GPU. `fields` by the names of fields.py; empty unless the GPU is `ok` or `error`. `at_ms` is Unix time.
+
+    `parts` (names, labels and numbers of fields.PARTS) and `processes` (process id, bytes) are empty unless it is `ok`.
+    `released`: NVML is closed on purpose, or was and the GPU has not answered since; `state` is the last known.
+    """
 
     identity: GpuIdentity
     state: GpuState
     fields: dict[str, FieldValue] = field(default_factory=dict)
     at_ms: int = 0
     xids: XidTally | UnsetType = UNSET
+    parts: list[Part] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
+    released: bool = False
 
 
 class GpuReadings(Struct, frozen=True):
@@ -47,3 +58,16 @@ class GpuReadings(Struct, frozen=True):
     driver_version: str | UnsetType = UNSET
     gpus: list[GpuReading] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+
+
+def merged_parts(before: Iterable[Part], answered: Iterable[Part], polls: Collection[Poll]) -> list[Part]:
+    """The parts that stand once a GPU answered for these poll classes: the others stay as they were.
+
+    Each is there once. What the answer may not hold is passed over: unknown names, other labels, a class not asked for.
+    """
+    parts = {(part[0], *part[1]): part for part in before if PARTS[part[0]].poll not in polls}
+    for part in answered:
+        kind = PARTS.get(part[0])
+        if kind is not None and kind.poll in polls and len(part[1]) == len(kind.labels):
+            parts[(part[0], *part[1])] = part
+    return list(parts.values())

@@ -5,16 +5,19 @@ The file's form is documented in simulator/gpu/STATE.md. A test holds this reade
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
+from gpu_agent.nvml import simulated_parts
 from gpu_agent.nvml.fields import FIELDS, Poll
-from gpu_agent.nvml.source import FieldValue, Identity, Source, Unreadable, Unusable
+from gpu_agent.nvml.simulated_parts import Count, Mig
+from gpu_agent.nvml.source import FieldValue, Identity, Part, Process, Source, Unreadable, Unusable
 from wire.files import read_bounded
 
 _MAX_FILE_BYTES = 4 << 20
@@ -25,6 +28,8 @@ _HIDDEN_BY_MIG = frozenset(
     {
         "gpu_utilization_percent",
         "memory_copy_utilization_percent",
+        "encoder_utilization_percent",
+        "decoder_utilization_percent",
         "remapped_rows_corrected",
         "remapped_rows_uncorrected",
         "remap_pending",
@@ -33,16 +38,18 @@ _HIDDEN_BY_MIG = frozenset(
 )
 _MEMORY = ("memory_total_bytes", "memory_reserved_bytes", "memory_used_bytes")
 _INIT_RESULTS = {0: "Success", 9: "Driver Not Loaded", 18: "RM has detected an NVML/RM version mismatch."}
-Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class _Xid(Struct, frozen=True):
     sequence: Count
     xid: Annotated[int, Meta(ge=0, le=65_535)]
+    gpu_instance_id: Count | None = None
 
 
-class _Mig(Struct, frozen=True):
-    enabled: bool = False
+class _Process(Struct, frozen=True):
+    pid: Annotated[int, Meta(ge=1, le=2**32 - 1)]
+    memory_bytes: Count | UnsetType = UNSET
 
 
 class _Gpu(Struct, frozen=True):
@@ -50,9 +57,10 @@ class _Gpu(Struct, frozen=True):
     uuid: str
     pci_bus_id: str
     state: Literal["ok", "lost", "hang"] = "ok"
-    values: dict[str, Count | str] = {}
+    values: dict[str, Number | str] = {}
     xids: list[_Xid] = []
-    mig: _Mig = _Mig()
+    mig: Mig = Mig()
+    processes: list[_Process] = []
 
 
 class _Machine(Struct, frozen=True):
@@ -76,6 +84,8 @@ class SimulatedSource:
         self._latest: _Machine | None = None
         # Sequence of the last XID that was delivered, of each watched GPU.
         self._delivered: dict[int, int] = {}
+        # GPUs of which a profiling metric has its first sample.
+        self._sampled: set[int] = set()
         while self._machine().init_hangs:
             time.sleep(_HANG_POLL_SECONDS)
         machine = self._machine()
@@ -97,13 +107,50 @@ class SimulatedSource:
             return dict.fromkeys(names, "lost")
         return {name: _value(gpu, name) for name in names}
 
+    def parts(self, index: int, poll: Poll) -> list[Part]:
+        gpu = self._gpu(index)
+        if gpu.state == "lost":
+            return []
+        match poll:
+            case "fast":
+                return simulated_parts.fast(gpu.values) + self._profiling(index, gpu)
+            case "slow":
+                return simulated_parts.slow(gpu.values, gpu.mig)
+            case "once":
+                return simulated_parts.once(gpu.values)
+            case "processes":
+                return []
+
+    def _profiling(self, index: int, gpu: _Gpu) -> list[Part]:
+        """NVML measures between two readings, and not in MIG mode."""
+        if gpu.mig.enabled:
+            self._sampled.discard(index)
+            return []
+        before = index in self._sampled
+        self._sampled.add(index)
+        return simulated_parts.profiling(gpu.values) if before else []
+
+    def processes(self, index: int) -> list[Process]:
+        gpu = self._gpu(index)
+        told = [] if gpu.state == "lost" else gpu.processes
+        return [(process.pid, process.memory_bytes) for process in told if isinstance(process.memory_bytes, int)]
+
+    def topology(self, index: int) -> list[Part]:
+        # Waits for all of them, as the driver does.
+        with contextlib.suppress(Unreadable):
+            gpus = [self._gpu(number) for number in range(self.count)]
+            told = simulated_parts.topology(index, [gpu.values for gpu in gpus])
+            lost = {str(number) for number, gpu in enumerate(gpus) if gpu.state == "lost"}
+            return [part for part in told if part[1][0] not in lost] if str(index) not in lost else []
+        return []
+
     def watch(self, index: int) -> None:
         gpu = self._gpu(index)
         if gpu.state == "lost":
             raise Unreadable("GPU is lost")
         self._delivered[index] = max((seen.sequence for seen in gpu.xids), default=0)
 
-    def next_xid(self, timeout_seconds: float) -> tuple[int, int] | None:
+    def next_xid(self, timeout_seconds: float) -> tuple[int, int, int | None] | None:
         deadline = time.monotonic() + timeout_seconds
         while True:
             gpus = self._machine().gpus
@@ -111,7 +158,7 @@ class SimulatedSource:
                 for seen in gpus[index].xids if index < len(gpus) else ():
                     if seen.sequence > delivered:
                         self._delivered[index] = seen.sequence
-                        return index, seen.xid
+                        return index, seen.xid, seen.gpu_instance_id
             if time.monotonic() >= deadline:
                 return None
             time.sleep(_XID_POLL_SECONDS)

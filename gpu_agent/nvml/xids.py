@@ -6,10 +6,10 @@ Sources: NVIDIA's XID catalogue for names and actions. Tools of the field disagr
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gpu_agent.events import Severity
 from wire.files import read_bounded
@@ -20,7 +20,7 @@ _RULES_FILE_LIMIT_BYTES = 1 << 20
 XidClass = Literal["application", "sympathetic", "driver", "memory", "hardware", "nvlink", "information", "unknown"]
 Action = Literal[
     "none", "restart_app", "reset_gpu", "cordon_drain_reset", "cordon_reboot", "restart_vm",
-    "check_mechanicals", "check_nvlink", "check_uvm", "read_recovery_action", "contact_support",
+    "run_diagnostics", "check_mechanicals", "check_nvlink", "check_uvm", "read_recovery_action", "contact_support",
 ]  # fmt: skip
 _SEVERITIES: dict[Action, Severity] = {
     "none": "info",
@@ -31,12 +31,13 @@ _SEVERITIES: dict[Action, Severity] = {
 
 
 class XidRule(Struct, frozen=True):
-    """One XID. `then` is what follows where the action does not help."""
+    """One XID. `then` is what follows where the action does not help. `ends`: the XID that is over with it; 0: none."""
 
     name: str
     kind: XidClass
     action: Action
     then: Action = "none"
+    ends: int = 0
 
     @property
     def severity(self) -> Severity:
@@ -51,6 +52,7 @@ class XidOverride(Struct, frozen=True, forbid_unknown_fields=True, rename={"kind
     kind: XidClass | UnsetType = UNSET
     action: Action | UnsetType = UNSET
     then: Action | UnsetType = UNSET
+    ends: Annotated[int, Meta(ge=0, le=65_535)] | UnsetType = UNSET
 
 
 class BadXidRules(ValueError):
@@ -73,6 +75,9 @@ _NAMES = {
     32: "Invalid or corrupted push buffer stream",
     37: "Driver firmware error",
     38: "Driver firmware error",
+    39: "Copy engine 0 error",
+    40: "Copy engine 1 error",
+    41: "Copy engine 2 error",
     43: "GPU stopped processing",
     44: "Graphics Engine fault during context switch",
     45: "Preemptive cleanup, due to previous errors",
@@ -101,8 +106,10 @@ _NAMES = {
     123: "SPI PMU RPC Write Failure",
     124: "SPI PMU RPC Erase Failure",
     125: "Inforom FS Failure",
+    136: "NVLink training failed",
     137: "NVLink FLA privilege error",
     140: "Unrecovered ECC Error",
+    141: "CUDA fast path error",
     143: "GPU Initialization Failure",
     144: "NVLINK: SAW Error",
     145: "NVLINK: RLW Error",
@@ -113,16 +120,30 @@ _NAMES = {
     150: "NVLINK: MSE Error",
     151: "Key rotation Error",
     154: "GPU Recovery Action Changed",
+    155: "NVLINK: software-defined error",
     156: "Resource Retirement Event",
     157: "Resource Retirement Failure",
     158: "GPU Fatal Timeout",
     159: "CHI Non-Data Error",
     160: "Channel Retirement Event",
     161: "Channel Retirement Failure",
+    162: "Power smoothing engaged again",
+    163: "Power smoothing disengaged",
+    164: "Power smoothing near the end of its lifetime",
+    165: "Power smoothing at the end of its lifetime",
+    166: "NVLink traffic before its encryption was set up",
+    167: "PCIe fatal timeout",
+    168: "GPU memory capacity reduced",
+    169: "SEC2 micro-controller halt",
+    170: "NVLink interrupt in confidential computing mode",
+    171: "Uncorrectable DRAM error, details of an XID 48",
+    172: "Uncorrectable SRAM error, details of an XID 48",
 }
 # NVLink 5 (144-150) is judged per unit by the driver; here 145 and 146 as most of them are, 149 as most of it.
 XID_RULES: dict[int, XidRule] = {
-    **_rules("8 11 13 25 31 32 39 40 41 68 69 80", "application", "restart_app"),
+    # On one GPU again and again, they are no application's.
+    **_rules("13 31", "application", "restart_app", "run_diagnostics"),
+    **_rules("8 11 25 32 39 40 41 68 69 80", "application", "restart_app"),
     **_rules("37 38 43 44", "application", "none"),
     **_rules("45", "sympathetic", "none"),
     **_rules("46 62 109 110 119 120 143 158", "driver", "reset_gpu", "contact_support"),
@@ -141,7 +162,13 @@ XID_RULES: dict[int, XidRule] = {
     **_rules("151", "driver", "restart_vm"),
     **_rules("154", "information", "read_recovery_action"),
     **_rules("159", "driver", "check_uvm"),
-    **_rules("160 161", "information", "none"),
+    **_rules("160 161 171 172", "information", "none"),
+    # The catalogue names these, and gives no action yet.
+    162: XidRule(_NAMES[162], "information", "none", ends=163),
+    **_rules("163 164 165", "hardware", "none", "contact_support"),
+    **_rules("166 170", "nvlink", "contact_support"),
+    **_rules("167 169", "driver", "contact_support"),
+    **_rules("168", "memory", "contact_support"),
 }
 
 

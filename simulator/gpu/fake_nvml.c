@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "nvml_calls.h"
 
@@ -12,6 +11,8 @@ static bool hidden_by_mig(enum field field) {
     switch (field) {
     case FIELD_gpu_utilization_percent:
     case FIELD_memory_copy_utilization_percent:
+    case FIELD_encoder_utilization_percent:
+    case FIELD_decoder_utilization_percent:
     case FIELD_remapped_rows_corrected:
     case FIELD_remapped_rows_uncorrected:
     case FIELD_remap_pending:
@@ -22,15 +23,14 @@ static bool hidden_by_mig(enum field field) {
     }
 }
 
-static nvml_return_t read_field(const struct gpu *gpu, enum field field, uint64_t *value) {
+nvml_return_t read_field(const struct gpu *gpu, enum field field, int64_t *value) {
     if (!gpu->supported[field] || (gpu->mig_enabled && hidden_by_mig(field)))
         return NVML_ERROR_NOT_SUPPORTED;
     *value = gpu->value[field];
     return NVML_SUCCESS;
 }
 
-/* Reads `count` fields of a whole GPU at one moment, and all of them or none. */
-static nvml_return_t read_fields(device_t device, int count, const enum field *fields, uint64_t *values) {
+nvml_return_t read_fields(device_t device, int count, const enum field *fields, int64_t *values) {
     const struct gpu *gpu;
     nvml_return_t result = enter_gpu(device, &gpu);
     if (result != NVML_SUCCESS)
@@ -43,33 +43,40 @@ static nvml_return_t read_fields(device_t device, int count, const enum field *f
     return result;
 }
 
-static nvml_return_t read_unsigned(device_t device, enum field field, unsigned *into) {
-    uint64_t value;
+nvml_return_t read_unsigned(device_t device, enum field field, unsigned *into) {
+    int64_t value;
     nvml_return_t result = read_fields(device, 1, &field, &value);
     if (result == NVML_SUCCESS)
         *into = (unsigned)value;
     return result;
 }
 
-static nvml_return_t read_text(device_t device, char *into, unsigned size, bool uuid) {
+static nvml_return_t fits(int length, unsigned size) {
+    return length >= 0 && (unsigned)length < size ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
+EXPORT nvml_return_t nvmlDeviceGetName(device_t device, char *into, unsigned size) {
     const struct gpu *gpu;
     nvml_return_t result = enter_gpu(device, &gpu);
     if (result != NVML_SUCCESS)
         return result;
-    const char *text = !uuid ? gpu->name : device->instance < 0 ? gpu->uuid : gpu->instances[device->instance].uuid;
-    result = strlen(text) < size ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
-    if (result == NVML_SUCCESS)
-        strcpy(into, text);
+    if (device->instance < 0)
+        result = fits(snprintf(into, size, "%s", gpu->name), size);
+    else
+        result = fits(snprintf(into, size, "%s MIG %s", gpu->name, gpu->instances[device->instance].profile), size);
     machine_unlock();
     return result;
 }
 
-EXPORT nvml_return_t nvmlDeviceGetName(device_t device, char *into, unsigned size) {
-    return read_text(device, into, size, false);
-}
-
 EXPORT nvml_return_t nvmlDeviceGetUUID(device_t device, char *into, unsigned size) {
-    return read_text(device, into, size, true);
+    const struct gpu *gpu;
+    nvml_return_t result = enter_gpu(device, &gpu);
+    if (result != NVML_SUCCESS)
+        return result;
+    const char *text = device->instance < 0 ? gpu->uuid : gpu->instances[device->instance].uuid;
+    result = fits(snprintf(into, size, "%s", text), size);
+    machine_unlock();
+    return result;
 }
 
 static nvml_return_t read_index(device_t device, unsigned *index) {
@@ -86,39 +93,42 @@ EXPORT nvml_return_t nvmlDeviceGetIndex(device_t device, unsigned *index) { retu
 
 EXPORT nvml_return_t nvmlDeviceGetMinorNumber(device_t device, unsigned *minor) { return read_index(device, minor); }
 
+void write_pci_info(const struct gpu *gpu, struct pci_info *info) {
+    *info = (struct pci_info){0};
+    memcpy(info->bus_id, gpu->pci_bus_id, sizeof info->bus_id);
+    sscanf(info->bus_id, "%x:%x:%x", &info->domain, &info->bus, &info->device);
+    snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "%04X:%02X:%02X.0", info->domain & 0xFFFF,
+             info->bus & 0xFF, info->device & 0xFF);
+}
+
 EXPORT nvml_return_t nvmlDeviceGetPciInfo_v3(device_t device, struct pci_info *info) {
     const struct gpu *gpu;
     nvml_return_t result = enter_gpu(device, &gpu);
     if (result != NVML_SUCCESS)
         return result;
-    *info = (struct pci_info){0};
-    memcpy(info->bus_id, gpu->pci_bus_id, sizeof info->bus_id);
+    write_pci_info(gpu, info);
     machine_unlock();
-    if (sscanf(info->bus_id, "%x:%x:%x", &info->domain, &info->bus, &info->device) != 3)
-        return NVML_ERROR_UNKNOWN;
-    snprintf(info->bus_id_legacy, sizeof info->bus_id_legacy, "%04X:%02X:%02X.0", info->domain & 0xFFFF,
-             info->bus & 0xFF, info->device & 0xFF);
     return NVML_SUCCESS;
 }
 
 static nvml_return_t read_memory(device_t device, struct memory_v2 *memory) {
     const struct gpu *gpu;
-    uint64_t total = 0, reserved = 0, used = 0;
+    int64_t total = 0, reserved = 0, used = 0;
     nvml_return_t result = enter_gpu(device, &gpu);
     if (result != NVML_SUCCESS)
         return result;
     if (device->instance >= 0) {
-        total = gpu->instances[device->instance].memory_total_bytes;
-        used = gpu->instances[device->instance].memory_used_bytes;
+        total = (int64_t)gpu->instances[device->instance].memory_total_bytes;
+        used = (int64_t)gpu->instances[device->instance].memory_used_bytes;
     } else if ((result = read_field(gpu, FIELD_memory_total_bytes, &total)) == NVML_SUCCESS &&
                (result = read_field(gpu, FIELD_memory_used_bytes, &used)) == NVML_SUCCESS) {
         result = read_field(gpu, FIELD_memory_reserved_bytes, &reserved);
     }
     machine_unlock();
-    memory->total = total;
-    memory->reserved = reserved;
-    memory->used = used;
-    memory->free = total < reserved + used ? 0 : total - reserved - used;
+    memory->total = (uint64_t)total;
+    memory->reserved = (uint64_t)reserved;
+    memory->used = (uint64_t)used;
+    memory->free = total < reserved + used ? 0 : (uint64_t)(total - reserved - used);
     return result;
 }
 
@@ -139,11 +149,24 @@ EXPORT nvml_return_t nvmlDeviceGetMemoryInfo(device_t device, struct memory *mem
 
 EXPORT nvml_return_t nvmlDeviceGetUtilizationRates(device_t device, struct utilization *rates) {
     static const enum field fields[] = {FIELD_gpu_utilization_percent, FIELD_memory_copy_utilization_percent};
-    uint64_t values[2];
+    int64_t values[2];
     nvml_return_t result = read_fields(device, 2, fields, values);
     if (result == NVML_SUCCESS)
         *rates = (struct utilization){(unsigned)values[0], (unsigned)values[1]};
     return result;
+}
+
+static nvml_return_t read_codec(device_t device, enum field field, unsigned *percent, unsigned *period_microseconds) {
+    *period_microseconds = 0;
+    return read_unsigned(device, field, percent);
+}
+
+EXPORT nvml_return_t nvmlDeviceGetEncoderUtilization(device_t device, unsigned *percent, unsigned *period_microseconds) {
+    return read_codec(device, FIELD_encoder_utilization_percent, percent, period_microseconds);
+}
+
+EXPORT nvml_return_t nvmlDeviceGetDecoderUtilization(device_t device, unsigned *percent, unsigned *period_microseconds) {
+    return read_codec(device, FIELD_decoder_utilization_percent, percent, period_microseconds);
 }
 
 EXPORT nvml_return_t nvmlDeviceGetTemperature(device_t device, unsigned sensor, unsigned *celsius) {
@@ -157,6 +180,16 @@ EXPORT nvml_return_t nvmlDeviceGetTemperatureV(device_t device, struct temperatu
     nvml_return_t result = nvmlDeviceGetTemperature(device, temperature->sensor, &celsius);
     if (result == NVML_SUCCESS)
         temperature->temperature = (int)celsius;
+    return result;
+}
+
+EXPORT nvml_return_t nvmlDeviceGetMarginTemperature(device_t device, struct margin_temperature_v1 *margin) {
+    unsigned celsius;
+    if (margin->version != VERSIONED(struct margin_temperature_v1, 1))
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    nvml_return_t result = read_unsigned(device, FIELD_thermal_margin_celsius, &celsius);
+    if (result == NVML_SUCCESS)
+        margin->celsius = (int)celsius;
     return result;
 }
 
@@ -180,14 +213,33 @@ EXPORT nvml_return_t nvmlDeviceGetEnforcedPowerLimit(device_t device, unsigned *
     return read_unsigned(device, FIELD_power_limit_milliwatts, milliwatts);
 }
 
+EXPORT nvml_return_t nvmlDeviceGetPowerManagementLimit(device_t device, unsigned *milliwatts) {
+    return read_unsigned(device, FIELD_power_limit_set_milliwatts, milliwatts);
+}
+
+EXPORT nvml_return_t nvmlDeviceGetPowerManagementDefaultLimit(device_t device, unsigned *milliwatts) {
+    return read_unsigned(device, FIELD_power_limit_default_milliwatts, milliwatts);
+}
+
+EXPORT nvml_return_t nvmlDeviceGetPowerManagementLimitConstraints(device_t device, unsigned *least, unsigned *most) {
+    static const enum field fields[] = {FIELD_power_limit_min_milliwatts, FIELD_power_limit_max_milliwatts};
+    int64_t values[2];
+    nvml_return_t result = read_fields(device, 2, fields, values);
+    if (result == NVML_SUCCESS) {
+        *least = (unsigned)values[0];
+        *most = (unsigned)values[1];
+    }
+    return result;
+}
+
 EXPORT nvml_return_t nvmlDeviceGetTotalEnergyConsumption(device_t device, uint64_t *millijoules) {
     static const enum field field = FIELD_energy_millijoules;
-    return read_fields(device, 1, &field, millijoules);
+    return read_fields(device, 1, &field, (int64_t *)millijoules);
 }
 
 EXPORT nvml_return_t nvmlDeviceGetCurrentClocksEventReasons(device_t device, uint64_t *reasons) {
     static const enum field field = FIELD_clock_event_reasons;
-    return read_fields(device, 1, &field, reasons);
+    return read_fields(device, 1, &field, (int64_t *)reasons);
 }
 
 EXPORT nvml_return_t nvmlDeviceGetCurrentClocksThrottleReasons(device_t device, uint64_t *reasons) {
@@ -206,20 +258,28 @@ EXPORT nvml_return_t nvmlDeviceGetTotalEccErrors(device_t device, unsigned type,
         {FIELD_ecc_corrected_volatile_errors, FIELD_ecc_corrected_aggregate_errors},
         {FIELD_ecc_uncorrected_volatile_errors, FIELD_ecc_uncorrected_aggregate_errors},
     };
-    return type > 1 || counter > 1 ? NVML_ERROR_INVALID_ARGUMENT : read_fields(device, 1, &fields[type][counter], count);
+    if (type > 1 || counter > 1)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    return read_fields(device, 1, &fields[type][counter], (int64_t *)count);
 }
 
 EXPORT nvml_return_t nvmlDeviceGetMemoryErrorCounter(device_t device, unsigned type, unsigned counter,
                                                      unsigned location, uint64_t *count) {
-    /* All simulated errors happened in device memory. */
-    return location != 2 ? NVML_ERROR_NOT_SUPPORTED : nvmlDeviceGetTotalEccErrors(device, type, counter, count);
+    static const enum field first[2][2] = {
+        {FIELD_ecc_corrected_volatile_l1_cache_errors, FIELD_ecc_corrected_aggregate_l1_cache_errors},
+        {FIELD_ecc_uncorrected_volatile_l1_cache_errors, FIELD_ecc_uncorrected_aggregate_l1_cache_errors},
+    };
+    if (type > 1 || counter > 1 || location >= ECC_LOCATIONS)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    enum field field = first[type][counter] + location;
+    return read_fields(device, 1, &field, (int64_t *)count);
 }
 
 EXPORT nvml_return_t nvmlDeviceGetRemappedRows(device_t device, unsigned *corrected, unsigned *uncorrected,
                                                unsigned *pending, unsigned *failure) {
     static const enum field fields[] = {FIELD_remapped_rows_corrected, FIELD_remapped_rows_uncorrected,
                                         FIELD_remap_pending, FIELD_remap_failure};
-    uint64_t values[4];
+    int64_t values[4];
     nvml_return_t result = read_fields(device, 4, fields, values);
     if (result == NVML_SUCCESS) {
         *corrected = (unsigned)values[0];
@@ -228,42 +288,4 @@ EXPORT nvml_return_t nvmlDeviceGetRemappedRows(device_t device, unsigned *correc
         *failure = values[3] != 0;
     }
     return result;
-}
-
-EXPORT nvml_return_t nvmlDeviceGetPcieReplayCounter(device_t device, unsigned *replays) {
-    return read_unsigned(device, FIELD_pcie_replays, replays);
-}
-
-static nvml_return_t read_value(const struct gpu *gpu, struct field_value *value) {
-    static const struct {
-        uint32_t id;
-        enum field field;
-    } known[] = {
-        {3, FIELD_ecc_corrected_volatile_errors},    {4, FIELD_ecc_uncorrected_volatile_errors},
-        {5, FIELD_ecc_corrected_aggregate_errors},   {6, FIELD_ecc_uncorrected_aggregate_errors},
-        {82, FIELD_memory_temperature_celsius},      {83, FIELD_energy_millijoules},
-        {94, FIELD_pcie_replays},                    {142, FIELD_remapped_rows_corrected},
-        {143, FIELD_remapped_rows_uncorrected},      {230, FIELD_recovery_action},
-    };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i].id == value->field_id)
-            return read_field(gpu, known[i].field, &value->value.ull);
-    return NVML_ERROR_NOT_SUPPORTED;
-}
-
-EXPORT nvml_return_t nvmlDeviceGetFieldValues(device_t device, int count, struct field_value *values) {
-    const struct gpu *gpu;
-    struct timespec now;
-    nvml_return_t result = enter_gpu(device, &gpu);
-    if (result != NVML_SUCCESS)
-        return result;
-    clock_gettime(CLOCK_REALTIME, &now);
-    for (int i = 0; i < count; i++) {
-        values[i].timestamp = now.tv_sec * 1000000 + now.tv_nsec / 1000;
-        values[i].latency_microseconds = 0;
-        values[i].value_type = VALUE_TYPE_UNSIGNED_LONG_LONG;
-        values[i].result = read_value(gpu, &values[i]);
-    }
-    machine_unlock();
-    return NVML_SUCCESS;
 }

@@ -66,7 +66,8 @@ static nvml_return_t next_event(struct event_set *set, struct event_data *data) 
             if (gpu->xids[i].sequence <= set->delivered[index])
                 continue;
             set->delivered[index] = gpu->xids[i].sequence;
-            *data = (struct event_data){device_handle(index, -1), EVENT_XID, gpu->xids[i].code, WHOLE_GPU, WHOLE_GPU};
+            *data = (struct event_data){device_handle(index, -1), EVENT_XID, gpu->xids[i].code,
+                                        gpu->xids[i].gpu_instance_id, WHOLE_GPU};
             machine_unlock();
             return NVML_SUCCESS;
         }

@@ -9,24 +9,27 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from simulator.gpu.load import HW_THERMAL_REASONS, IDLE_REASON, POWER_BRAKE_REASONS
+from msgspec import UNSET, UnsetType
+
+from simulator.gpu.load import HW_THERMAL_REASONS, IDLE_REASON, POWER_BRAKE_REASONS, SLOWDOWN_CELSIUS
 from simulator.gpu.state import MAX_XIDS, MIG_INSTANCES, MachineState, Mig, MigInstance, SimulatedGpu, StateFile, Xid
 from wire.settings import whole_number
 
 # Just past where an H200 slows down by itself; as cool as one is without load.
 _HOT_CELSIUS = 93
 _COOL_CELSIUS = 30
+_HOT_MARGIN_CELSIUS, _COOL_MARGIN_CELSIUS = (SLOWDOWN_CELSIUS - celsius for celsius in (_HOT_CELSIUS, _COOL_CELSIUS))
 
 
 class UnknownGpu(ValueError):
     """The machine has no GPU of that index."""
 
 
-def throw_xid(machine: MachineState, index: int, xid: int) -> None:
+def throw_xid(machine: MachineState, index: int, xid: int, gpu_instance_id: int | UnsetType = UNSET) -> None:
     """The driver reports an XID. A fatal one does not change the GPU: throw `lost` with it where it should."""
     gpu = _gpu(machine, index)
     machine.xid_sequence += 1
-    gpu.xids = [*gpu.xids, Xid(machine.xid_sequence, xid)][-MAX_XIDS:]
+    gpu.xids = [*gpu.xids, Xid(machine.xid_sequence, xid, gpu_instance_id)][-MAX_XIDS:]
 
 
 def lose(machine: MachineState, index: int) -> None:
@@ -43,7 +46,11 @@ def heat(machine: MachineState, index: int) -> None:
     """The cooler fails: the GPU is as hot as it may be, and slows itself down."""
     gpu = _gpu(machine, index)
     gpu.condition = "hot"
-    gpu.values |= {"temperature_celsius": _HOT_CELSIUS, "clock_event_reasons": HW_THERMAL_REASONS}
+    gpu.values |= {
+        "temperature_celsius": _HOT_CELSIUS,
+        "thermal_margin_celsius": _HOT_MARGIN_CELSIUS,
+        "clock_event_reasons": HW_THERMAL_REASONS,
+    }
 
 
 def throttle(machine: MachineState, index: int) -> None:
@@ -61,7 +68,9 @@ def slice_mig(machine: MachineState, index: int) -> None:
     gpu.mig = Mig(
         True,
         [
-            MigInstance(f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{gpu.uuid}/{number}')}", number + 7, 0, share, 0)
+            MigInstance(
+                f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{gpu.uuid}/{number}')}", number + 7, 0, share, 0, "1g.18gb"
+            )
             for number in range(MIG_INSTANCES)
         ],
     )
@@ -71,7 +80,11 @@ def recover(machine: MachineState, index: int) -> None:
     """All is well again, as after a reset: MIG off, cool. XIDs that were thrown stay."""
     gpu = _gpu(machine, index)
     gpu.state, gpu.condition, gpu.mig = "ok", "normal", Mig()
-    gpu.values |= {"clock_event_reasons": IDLE_REASON, "temperature_celsius": _COOL_CELSIUS}
+    gpu.values |= {
+        "temperature_celsius": _COOL_CELSIUS,
+        "thermal_margin_celsius": _COOL_MARGIN_CELSIUS,
+        "clock_event_reasons": IDLE_REASON,
+    }
 
 
 def _gpu(machine: MachineState, index: int) -> SimulatedGpu:

@@ -13,6 +13,7 @@ IDLE_REASON = 0x1
 SW_POWER_CAP_REASON = 0x4
 HW_THERMAL_REASONS = 0x8 | 0x40
 POWER_BRAKE_REASONS = 0x8 | 0x80
+_THROTTLED_BY = {"sw_power_cap": 0x4, "hw_thermal_slowdown": 0x40, "hw_power_brake_slowdown": 0x80}
 
 # Decoding is bound by memory: a few sequences keep the GPU busy, many raise its power (seed 1, section 4).
 _BUSY_REQUESTS = 1.5
@@ -26,6 +27,12 @@ _FULL_POWER_RISE_CELSIUS = 44.0
 _THERMAL_SECONDS = 25.0
 _FAULT_RISE_CELSIUS = 48.0
 _MEMORY_HOTTER_CELSIUS = 9
+# Where an H200 slows down by itself, and so what its thermal margin is counted from.
+SLOWDOWN_CELSIUS = 87
+# Of a full batch with tensor parallelism: all-reduce over NVLink, tokens and prompts over PCIe, tensor cores at work.
+_NVLINK_KIBIBYTES_PER_SECOND = 40 * 2**20
+_PCIE_MEBIBYTES_PER_SECOND = 200
+_TENSOR_RATIO = 0.35
 _SLOW_SM_CLOCK_MHZ = 345
 _SLOW_POWER_RATIO = 0.35
 
@@ -81,6 +88,13 @@ class GpuModel:
             "energy_millijoules": self.energy_millijoules,
             "temperature_celsius": self.temperature_celsius,
             "memory_temperature_celsius": self.temperature_celsius + _MEMORY_HOTTER_CELSIUS * (1 + busy_ratio) / 2,
+            "thermal_margin_celsius": SLOWDOWN_CELSIUS - self.temperature_celsius,
+            "gr_engine_active_per_mille": 10 * utilization,
+            "tensor_active_per_mille": 1000 * batch_ratio * _TENSOR_RATIO,
+            "dram_active_per_mille": 10 * utilization * _MEMORY_COPY_RATIO,
+            "pcie_tx_mebibytes_per_second": batch_ratio * _PCIE_MEBIBYTES_PER_SECOND,
+            "pcie_rx_mebibytes_per_second": batch_ratio * _PCIE_MEBIBYTES_PER_SECOND,
+            **_counted(gpu, reasons, batch_ratio, seconds),
             "sm_clock_mhz": _SLOW_SM_CLOCK_MHZ if slowed else _idle("sm_clock_mhz"),
             "clock_event_reasons": reasons,
         }
@@ -118,6 +132,16 @@ def _reasons(gpu: SimulatedGpu, *, busy: bool, capped: bool) -> int:
     if capped:
         return SW_POWER_CAP_REASON
     return 0 if busy else IDLE_REASON
+
+
+def _counted(gpu: SimulatedGpu, reasons: int, batch_ratio: float, seconds: float) -> dict[str, float]:
+    """Counters `seconds` later: bytes over NVLink, and the time that each reason held clocks down."""
+    sent = batch_ratio * _NVLINK_KIBIBYTES_PER_SECOND * seconds
+    counted = {name: _number(gpu, name) + sent for name in ("nvlink_tx_kibibytes", "nvlink_rx_kibibytes")}
+    for reason, bit in _THROTTLED_BY.items():
+        name = f"throttled_{reason}_nanoseconds"
+        counted[name] = _number(gpu, name) + (seconds * 1e9 if reasons & bit else 0)
+    return counted
 
 
 def _number(gpu: SimulatedGpu, name: str) -> float:

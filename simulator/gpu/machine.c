@@ -31,8 +31,8 @@ static void read_values(struct gpu *gpu, const struct json *values) {
     for (int field = 0; field < FIELD_COUNT; field++) {
         const struct json *value = json_member(values, names[field]);
         /* Absent or a word ("unsupported"): this GPU does not support it. */
-        gpu->supported[field] = value != NULL && value->kind == JSON_NUMBER && value->number >= 0;
-        gpu->value[field] = gpu->supported[field] ? (uint64_t)value->number : 0;
+        gpu->supported[field] = value != NULL && value->kind == JSON_NUMBER;
+        gpu->value[field] = gpu->supported[field] ? value->number : 0;
     }
 }
 
@@ -46,6 +46,7 @@ static void read_mig(struct gpu *gpu, const struct json *mig) {
             return;
         struct instance *instance = &gpu->instances[gpu->instance_count++];
         copy(instance->uuid, sizeof instance->uuid, json_string(item, "uuid", ""));
+        copy(instance->profile, sizeof instance->profile, json_string(item, "profile", ""));
         instance->gpu_instance_id = (unsigned)json_number(item, "gpu_instance_id", 0);
         instance->compute_instance_id = (unsigned)json_number(item, "compute_instance_id", 0);
         instance->memory_total_bytes = (uint64_t)json_number(item, "memory_total_bytes", 0);
@@ -60,8 +61,18 @@ static void read_xids(struct gpu *gpu, const struct json *xids) {
         gpu->xids[gpu->xid_count++] = (struct xid){
             .sequence = (uint64_t)json_number(item, "sequence", 0),
             .code = (unsigned)json_number(item, "xid", 0),
+            .gpu_instance_id = (unsigned)json_number(item, "gpu_instance_id", -1),
         };
     }
+}
+
+static void read_processes(struct gpu *gpu, const struct json *processes) {
+    for (const struct json *item = processes == NULL ? NULL : processes->first; item != NULL; item = item->next)
+        if (gpu->process_count < MAX_PROCESSES)
+            gpu->processes[gpu->process_count++] = (struct process){
+                .pid = (unsigned)json_number(item, "pid", 0),
+                .memory_bytes = (uint64_t)json_number(item, "memory_bytes", -1),
+            };
 }
 
 static void read_gpu(struct gpu *gpu, const struct json *from) {
@@ -73,6 +84,7 @@ static void read_gpu(struct gpu *gpu, const struct json *from) {
     read_values(gpu, json_member(from, "values"));
     read_mig(gpu, json_member(from, "mig"));
     read_xids(gpu, json_member(from, "xids"));
+    read_processes(gpu, json_member(from, "processes"));
 }
 
 static bool read_machine(struct machine *into, const struct json *root) {

@@ -51,6 +51,29 @@ struct temperature_v1 {
     unsigned version, sensor;
     int temperature;
 };
+struct margin_temperature_v1 {
+    unsigned version;
+    int celsius;
+};
+struct process_info {
+    unsigned pid;
+    uint64_t memory_bytes;
+    unsigned gpu_instance_id, compute_instance_id;
+};
+struct gpm_metric {
+    unsigned id;
+    nvml_return_t result;
+    double value;
+    const char *short_name, *long_name, *unit;
+};
+struct gpm_metrics_get {
+    unsigned version, count;
+    const struct gpm_sample *earlier, *later;
+    struct gpm_metric metrics[];
+};
+struct gpm_support {
+    unsigned version, supported;
+};
 struct field_value {
     uint32_t field_id, scope_id;
     int64_t timestamp, latency_microseconds;
@@ -60,6 +83,7 @@ struct field_value {
         double d;
         uint32_t ui;
         uint64_t ull;
+        int64_t sll;
     } value;
 };
 struct event_data {
@@ -71,7 +95,18 @@ struct event_data {
 /* A structure's version is its size with the number above it. */
 #define VERSIONED(type, number) ((unsigned)(sizeof(type) | (number) << 24))
 #define VALUE_TYPE_UNSIGNED_LONG_LONG 3
+#define VALUE_TYPE_SIGNED_LONG_LONG 4
 #define EVENT_XID 0x8ull
 #define WHOLE_GPU 0xFFFFFFFFu
+#define ALL_LINKS 0xFFFFFFFFu
+#define MAX_LINKS 36
+#define LINK_TO_GPU 0
+#define LINK_TO_SWITCH 2
+#define TOPOLOGY_SINGLE 10
+#define TOPOLOGY_NODE 40
+#define TOPOLOGY_SYSTEM 50
+#define P2P_NVLINK 2
+#define P2P_OK 0
+#define P2P_NOT_SUPPORTED 5
 
 #endif

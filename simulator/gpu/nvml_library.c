@@ -79,6 +79,22 @@ nvml_return_t enter_gpu(device_t device, const struct gpu **gpu) {
     return result;
 }
 
+nvml_return_t enter_pair(device_t device, device_t other, const struct gpu **gpu, const struct gpu **other_gpu) {
+    if (atomic_load(&references) == 0)
+        return NVML_ERROR_UNINITIALIZED;
+    if (device == NULL || other == NULL || device->instance >= 0 || other->instance >= 0)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    wait_while(gpu_hangs, other);
+    machine_unlock();
+    const struct machine *machine = wait_while(gpu_hangs, device);
+    *gpu = gpu_of(machine, device);
+    *other_gpu = gpu_of(machine, other);
+    if (*gpu != NULL && (*gpu)->state != GPU_LOST && *other_gpu != NULL && (*other_gpu)->state != GPU_LOST)
+        return NVML_SUCCESS;
+    machine_unlock();
+    return NVML_ERROR_GPU_IS_LOST;
+}
+
 EXPORT nvml_return_t nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     const struct machine *machine = wait_while(init_hangs, NULL);

@@ -11,23 +11,26 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from wire.files import read_bounded
 
 MAX_GPUS = 64
 MAX_XIDS = 64
+MAX_PROCESSES = 64
 MIG_INSTANCES = 7
 _MAX_FILE_BYTES = 4 << 20
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Value = Count | Literal["unsupported"]
+Number = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Value = Number | Literal["unsupported"]
 
 
 class Xid(Struct, frozen=True, forbid_unknown_fields=True):
-    """One XID, delivered once to each reader."""
+    """One XID, delivered once to each reader. `gpu_instance_id`: the MIG instance that it is about."""
 
     sequence: Count
     xid: Annotated[int, Meta(ge=0, le=65_535)]
+    gpu_instance_id: Count | UnsetType = UNSET
 
 
 class MigInstance(Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,6 +39,15 @@ class MigInstance(Struct, frozen=True, forbid_unknown_fields=True):
     compute_instance_id: Count
     memory_total_bytes: Count
     memory_used_bytes: Count
+    # As NVML writes it at the end of an instance's name: 1g.18gb.
+    profile: str = ""
+
+
+class Process(Struct, frozen=True, forbid_unknown_fields=True):
+    """One process on a GPU. `memory_bytes` of UNSET: NVML does not tell."""
+
+    pid: Annotated[int, Meta(ge=1, le=2**32 - 1)]
+    memory_bytes: Count | UnsetType = UNSET
 
 
 class Mig(Struct, forbid_unknown_fields=True):
@@ -57,6 +69,7 @@ class SimulatedGpu(Struct, forbid_unknown_fields=True):
     values: dict[str, Value] = field(default_factory=dict)
     xids: list[Xid] = field(default_factory=list)
     mig: Mig = field(default_factory=Mig)
+    processes: Annotated[list[Process], Meta(max_length=MAX_PROCESSES)] = field(default_factory=list)
 
 
 class MachineState(Struct, forbid_unknown_fields=True):
@@ -71,7 +84,15 @@ class MachineState(Struct, forbid_unknown_fields=True):
     xid_sequence: Count = 0
 
 
-# An idle H200 SXM: 141 GB of HBM3e, 700 W (NVIDIA H200 data sheet); idle figures as such boards show them.
+THROTTLE_REASONS = (
+    "sw_power_cap",
+    "sync_boost",
+    "sw_thermal_slowdown",
+    "hw_thermal_slowdown",
+    "hw_power_brake_slowdown",
+)
+# An idle H200 SXM: 141 GB of HBM3e, 700 W, PCIe 5, 18 NVLinks to switches (NVIDIA H200 data sheet); idle figures as
+# such boards show them. It remaps rows, and so retires no pages; ECC errors are told of DRAM and SRAM.
 IDLE_H200: dict[str, Value] = {
     "gpu_utilization_percent": 0,
     "memory_copy_utilization_percent": 0,
@@ -97,6 +118,41 @@ IDLE_H200: dict[str, Value] = {
     "remap_failure": 0,
     "pcie_replays": 0,
     "recovery_action": 0,
+    "encoder_utilization_percent": 0,
+    "decoder_utilization_percent": 0,
+    "thermal_margin_celsius": 57,
+    "margin_limit_shutdown_celsius": -8,
+    "margin_limit_slowdown_celsius": -2,
+    "margin_limit_memory_max_celsius": 0,
+    "margin_limit_gpu_max_celsius": 0,
+    "power_limit_set_milliwatts": 700_000,
+    "power_limit_default_milliwatts": 700_000,
+    "power_limit_min_milliwatts": 200_000,
+    "power_limit_max_milliwatts": 700_000,
+    "pcie_link_generation": 5,
+    "pcie_link_width": 16,
+    "pcie_link_generation_max": 5,
+    "pcie_link_width_max": 16,
+    **{f"throttled_{reason}_nanoseconds": 0 for reason in THROTTLE_REASONS},
+    "nvlink_links": 18,
+    "nvlink_down_mask": 0,
+    "nvlink_tx_kibibytes": 0,
+    "nvlink_rx_kibibytes": 0,
+    "nvlink_crc_flit_errors": 0,
+    "nvlink_crc_data_errors": 0,
+    "nvlink_replay_errors": 0,
+    "nvlink_recovery_errors": 0,
+    "gr_engine_active_per_mille": 0,
+    "tensor_active_per_mille": 0,
+    "dram_active_per_mille": 0,
+    "pcie_tx_mebibytes_per_second": 0,
+    "pcie_rx_mebibytes_per_second": 0,
+    **{
+        f"ecc_{error}_{counter}_{place}_errors": 0
+        for error in ("corrected", "uncorrected")
+        for counter in ("volatile", "aggregate")
+        for place in ("device_memory", "sram")
+    },
 }
 
 
@@ -113,7 +169,8 @@ def healthy_machine(gpus: int, *, name: str = "node") -> MachineState:
                 name="Simulated NVIDIA H200",
                 uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'{name}/{index}')}",
                 pci_bus_id=f"00000000:{index + 1:02X}:00.0",
-                values=dict(IDLE_H200),
+                # Half of them at each of two sockets.
+                values={**IDLE_H200, "numa_node": 2 * index // gpus},
             )
             for index in range(gpus)
         ]

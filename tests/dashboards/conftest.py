@@ -18,7 +18,7 @@ from tests.controlplane.telemetry.filling import store
 
 # Pages here are opened as the others are.
 from tests.web.conftest import _plain_static_files, log_ins, open_page  # noqa: F401
-from wire.remote_write import Series
+from wire.write_body import Series
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from wire.remote_write import Series
+from wire.write_body import Series
 
 POOLS = ("chat", "summaries")
 # Tenant → its pool.

@@ -14,7 +14,7 @@ from controlplane.rest_client import Rest
 from tests.dashboards import fleet
 from tests.web.site import Site
 from wire import PROTOCOL
-from wire.remote_write import CONTENT_ENCODING, CONTENT_TYPE, Series, encode
+from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, Series, encode
 
 STEP_MS = 15_000
 GATEWAY, NODES = "edge-1", ("rack1-gpu01", "rack1-gpu02", "rack1-gpu03")

@@ -14,7 +14,7 @@ from dashboards.charts import CHARTS
 from dashboards.spans import SPANS
 from tests.controlplane.telemetry.filling import named
 from tests.dashboards import fleet
-from wire.remote_write import Series
+from wire.write_body import Series
 
 SPAN = SPANS["1h"]
 NOON_MS = 1_764_504_000_000

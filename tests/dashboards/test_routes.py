@@ -23,7 +23,7 @@ from dashboards.readings import now_ms
 from dashboards.whole import whole_of
 from tests.dashboards import fleet
 from tests.test_pages import inline_code, outside_addresses
-from wire.remote_write import Series
+from wire.write_body import Series
 
 PAGE = "/dashboards/"
 CALLBACK = f"{PAGE}_dash-update-component"

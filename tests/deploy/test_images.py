@@ -16,6 +16,7 @@ from packaging.markers import Marker
 
 from tests.deploy.compose import DOCKERFILE, ROOT, ours, read
 from tests.test_project import PYPROJECT, canonical_name, project_files
+from wire import VERSION
 
 LOCKS = ROOT / "deploy/docker/locks"
 # image → its program, and what that loads once it serves
@@ -88,7 +89,7 @@ def test_every_target_of_the_compose_file_is_a_stage_that_ends_without_root():
 
 def test_our_images_are_of_this_version():
     tags = {service["image"].partition(":")[2] for service in ours().values()}
-    assert tags == {PYPROJECT["project"]["version"]}
+    assert tags == {VERSION}
 
 
 def test_the_version_of_victoriametrics_is_that_of_its_image():

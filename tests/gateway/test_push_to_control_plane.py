@@ -18,7 +18,7 @@ import pytest
 from tests.controlplane.configs.live import Live, live_site
 from tests.services import Process, free_port, wait_for
 from wire.push import WRITE_PATH
-from wire.remote_write import Series, encode
+from wire.write_body import Series, encode
 
 pytestmark = pytest.mark.controlplane
 

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_agent.agent import Agent, Options, _log_event, _next_due
+from gpu_agent.engines.probes import ProbeOptions
+from gpu_agent.host.watch import HostOptions
 from gpu_agent.nvml.collector import CollectorOptions
 from gpu_agent.nvml.reader import NvmlOptions
 from gpu_agent.nvml.xids import XID_RULES
@@ -43,6 +45,7 @@ def options(control: FakeControl, state_dir: Path, gpu_source: str = "none", **c
         library="",
         interval_seconds=0.2,
         slow_interval_seconds=0.2,
+        processes_interval_seconds=0.2,
         answer_seconds=0.1,
         open_seconds=20,
         retry_seconds=0.5,
@@ -55,9 +58,15 @@ def options(control: FakeControl, state_dir: Path, gpu_source: str = "none", **c
         version="0.1.0",
         page_timeout_seconds=5,
         engine_hung_seconds=60,
+        probes=ProbeOptions(canary_seconds=0, conformance_seconds=0, timeout_seconds=5),
+        engine_series=None,
+        engine_ports=(),
         page_limit_bytes=2**20,
         hostname_label="Hostname",
         policy=NodePolicy(),
+        act_seconds=30,
+        host=HostOptions(interval_seconds=0.2, disk_paths=(str(state_dir),)),
+        page=None,
         spool_bytes=2**20,
         event_spool_bytes=2**20,
         gpus=CollectorOptions(
@@ -105,10 +114,17 @@ async def test_engines_of_the_slice_are_watched_and_changes_reported(control, en
         stream = await control.stream()
         stream.send(snapshot_event(3, node_content(e1=engine.url)))
         assert (await control.ack())["revision"] == 3
-        up = {"name": "e1", "state": "up", "version": "0.32.0", "kv_capacity_tokens": 1_048_576}
+        up = {
+            "name": "e1",
+            "state": "up",
+            "version": "0.32.0",
+            "kv_capacity_tokens": 1_048_576,
+            "started_at_ms": 1_795_973_266_140,
+        }
         await reported(control, engines=[up])
         engine.pages["/health"] = (503, b"")
-        await reported(control, engines=[{"name": "e1", "state": "down", "error": "/health: answered 503"}])
+        down = {"name": "e1", "state": "down", "error": "/health: answered 503", "condition": "dead"}
+        await reported(control, engines=[down])
         stream.send(patch_event(3, 4, {"engines": {"e1": None}}, node_content()))
         assert "engines" not in await control.posted(REPORT)
 
@@ -168,10 +184,10 @@ async def test_gpus_that_appear_later_are_reported_at_once(control, state_dir, s
         machine.init_result = 9
     source = f"simulated:{state.path}"
     async with running(options(control, state_dir, source, probe_interval_seconds=3600)):
-        assert await control.posted(REPORT) == {"version": "0.1.0", "gpu_problems": ["Driver Not Loaded"]}
+        report = await control.posted(REPORT)
+        assert (report["gpu_source"], report["gpu_problems"]) == ("simulated", ["Driver Not Loaded"])
         with state.change() as machine:
             machine.init_result = 0
-        report = await reported(control, gpu_source="simulated")
         while len(report.get("gpus", [])) < 3:
             report = await control.posted(REPORT)
 

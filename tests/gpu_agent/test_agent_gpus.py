@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import sys
+from math import isnan
 
 from bench.support.compiled import compiled
 from bench.support.memory import resident_together
 from simulator.gpu import fault
 from simulator.gpu.state import healthy_machine
 from tests.gpu_agent.processes import agent, children, exists
+from tests.services import Process, wait_for
 from tests.wire.examples import node_content
 from tests.wire.fake_control import DEADLINE_SECONDS, snapshot_event
+from wire.push import WRITE_PATH
+from wire.write_body import METRIC_NAME
 
 REPORT = "/api/v1/nodes/report"
 RESIDENT_LIMIT_BYTES = 60_000_000
@@ -23,6 +30,31 @@ async def reported_memory(control, wanted):
             report = await control.posted(REPORT)
             if [gpu.get("memory_bytes") for gpu in report["gpus"]] == wanted:
                 return report
+
+
+async def reported_released(control):
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            report = await control.posted(REPORT)
+            if any("NVML is released until" in problem for problem in report.get("gpu_problems", [])):
+                return report
+
+
+async def series_that_end(control):
+    """Names of the series of the next body in which GPUs' series end."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            body = await control.posts[WRITE_PATH].get()
+            names = {each.labels[METRIC_NAME] for each in body if "gpu" in each.labels and isnan(each.samples[0][1])}
+            if names:
+                return names
+
+
+def release_gpu(tmp_path):
+    """Runs a command that ends with exit status 3 once the test makes the file `go`; it made `begun` first."""
+    script = f"touch {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 3"
+    command = [sys.executable, "-m", "gpu_agent.cli", "release-gpu", "--state-dir", str(tmp_path / "state")]
+    return Process([*command, "--", "sh", "-c", script], log=tmp_path / "release.log")
 
 
 async def logged(process, text):
@@ -104,12 +136,39 @@ async def test_it_ends_on_sigterm_while_nvml_hangs_in_its_opening(control, tmp_p
         assert "Traceback" not in process.log.read_text()
 
 
+async def test_release_gpu_lets_a_reset_through_and_the_agents_death_meanwhile_changes_nothing(
+    control, tmp_path, environment, state
+):
+    with agent(tmp_path, control.url, **environment) as process:
+        listed = (await reported_memory(control, [gpu.values["memory_total_bytes"] for gpu in state.read().gpus]))[
+            "gpus"
+        ]
+        (child,) = children(process.pid)
+        with release_gpu(tmp_path) as release:
+            await asyncio.to_thread(wait_for, (tmp_path / "begun").exists, 20, "the command to run")
+            assert not exists(child)
+            assert (await reported_released(control))["gpus"] == listed, "the GPUs stay in the report"
+            ended = await series_that_end(control)
+            assert {"headworks_gpu_up", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_XID_ERRORS"} <= ended
+            os.kill(process.pid, signal.SIGKILL)
+            await asyncio.to_thread(process.wait)
+            with agent(tmp_path, control.url, **environment) as again:
+                await reported_released(control)
+                assert children(again.pid) == []
+                (tmp_path / "go").touch()
+                assert await asyncio.to_thread(release.wait) == 3
+                async with asyncio.timeout(DEADLINE_SECONDS):
+                    while (await control.posted(REPORT)).get("gpus") != listed:
+                        pass
+    assert "event" not in process.log.read_text()
+
+
 async def test_with_eight_gpus_and_an_engine_the_agent_and_its_child_keep_to_their_memory(
     control, engine, tmp_path, environment, state
 ):
     state.create(healthy_machine(8))
     modules = ("gpu_agent.cli", "gpu_agent.nvml.child", "gpu_agent.nvml.library", "pynvml")
-    environment |= await asyncio.to_thread(compiled, modules, tmp_path / "compiled")
+    environment = await asyncio.to_thread(compiled, modules, tmp_path / "compiled", environment)
     with agent(tmp_path, control.url, HEADWORKS_AGENT_REPORT_INTERVAL_SECONDS="0.1", **environment) as process:
         (await control.stream()).send(snapshot_event(3, node_content(e1=engine.url)))
         async with asyncio.timeout(DEADLINE_SECONDS):

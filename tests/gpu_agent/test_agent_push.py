@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import struct
+import subprocess
 from itertools import chain
 from math import isnan
 
@@ -16,7 +18,8 @@ from tests.services import free_port
 from tests.wire.examples import node_content
 from tests.wire.fake_control import DEADLINE_SECONDS, fake_control, snapshot_event
 from wire.push import EVENTS_PATH, WRITE_PATH
-from wire.remote_write import METRIC_NAME, STALE_BITS, Bounds, decode_series
+from wire.remote_write import Bounds, decode_series
+from wire.write_body import METRIC_NAME, STALE_BITS
 
 BOUNDS = Bounds()
 
@@ -125,7 +128,7 @@ async def test_an_engine_that_goes_and_comes_back_is_two_events(control, engine,
         engine.pages["/health"] = (503, b"")
         (down,) = await control.posted(EVENTS_PATH)
         assert (down["kind"], down["subject"], down["severity"]) == ("engine_down", "e1", "critical")
-        assert down["detail"] == "engine e1 (vllm, pool short) is down: /health: answered 503"
+        assert down["detail"] == "engine e1 (vllm, pool short) is dead: /health: answered 503"
         engine.pages["/health"] = (200, b"")
         (up,) = await control.posted(EVENTS_PATH)
         assert (up["kind"], up["subject"], up["severity"]) == ("engine_up", "e1", "info")
@@ -223,3 +226,40 @@ async def test_what_is_told_while_the_control_plane_is_away_outlives_a_kill_and_
     assert len(ids) == len(set(ids)), "nothing is sent twice"
     assert {event["kind"] for event in told[:2]} == {"xid", "engine_down"}
     assert [event["kind"] for event in told].count("xid") == 1
+
+
+@pytest.fixture
+def state_disk(tmp_path):
+    """The agent's state folder, on a disk of its own."""
+    place = tmp_path / "state"
+    place.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("needs the right to mount a disk")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+async def test_with_a_state_folder_that_cannot_be_written_it_goes_on_and_names_it(
+    control, engine, tmp_path, quick, state, state_disk
+):
+    with agent(tmp_path, control.url, **quick):
+        (await control.stream()).send(snapshot_event(3, node_content(e1=engine.url)))
+        await body_where(control, lambda found: found.get(("headworks_engine_up", "")) == 1)
+    await asyncio.to_thread(subprocess.run, ["mount", "-o", "remount,ro", str(state_disk)], check=True)
+    with agent(tmp_path, control.url, **quick) as process:
+        stream = await control.stream()
+        await body_where(control, lambda found: found.get(("headworks_gpu_up", "1")) == 1)
+        stream.send(snapshot_event(4, node_content(e1=engine.url, e2=engine.url)))
+        # One that cannot be sent at once, as nothing else can be done with it, is lost; the next ones arrive.
+        control.refuse[WRITE_PATH].append((503, "unavailable"))
+        control.refuse[EVENTS_PATH].append((503, "unavailable"))
+        with state.change() as machine:
+            fault.throw_xid(machine, 1, 79)
+        await body_where(control, lambda found: found.get(("headworks_gpu_up", "1")) == 1)
+        told = await control.posted(EVENTS_PATH)
+        assert [event["kind"] for event in told] == ["xid"]
+        for named in ("metrics.spool", "events.spool", "revision 4 runs but is not kept on disk"):
+            await asyncio.to_thread(process.wait_until, lambda named=named: named in process.log.read_text(), named)

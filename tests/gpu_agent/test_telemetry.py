@@ -5,11 +5,14 @@ import struct
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gpu_agent import telemetry as module
 from gpu_agent.samples import Sample
 from gpu_agent.telemetry import Telemetry
 from tests.wire.fake_control import DEADLINE_SECONDS
-from wire.remote_write import STALE_BITS
+from wire.write_body import STALE_BITS
 
 
 class Push:
@@ -34,11 +37,15 @@ async def push():
 
 @pytest.fixture
 async def telemetry(push):
-    telemetry = Telemetry("node-1", push)
+    telemetry = pushing(push)
     task = asyncio.create_task(telemetry.run())
     yield telemetry
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def pushing(push):
+    return Telemetry("node-1", push)
 
 
 async def until(holds):
@@ -112,3 +119,95 @@ async def test_what_comes_while_a_push_stalls_goes_out_after_it(telemetry, push)
     push.released.set()
     await pushed(push, 2)
     assert [value for body in push.bodies for _, value in body.values()] == [0, 1, 2, 3, 4]
+
+
+def named(samples):
+    return [Sample(name, dict(labels), 1.0, 0) for name, labels in samples]
+
+
+def key_of(labels):
+    own = {name: value for name, value in labels.items() if name not in ("__name__", "node")}
+    return labels["__name__"], frozenset(own.items())
+
+
+def is_end(series):
+    return stale(series.samples[0])
+
+
+_labels = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"), max_size=2).map(
+    lambda labels: tuple(sorted(labels.items()))
+)
+_part = st.sampled_from(["gpus", "e1", "e2"])
+_add = st.tuples(_part, st.lists(st.tuples(st.sampled_from(["up", "use"]), _labels), max_size=5))
+_steps = st.lists(_add | st.sets(_part) | st.just("taken"), max_size=20)
+
+
+@given(_steps, st.integers(1, 8))
+def test_no_series_seems_to_go_on_however_little_is_kept_of_a_long_stall(steps, in_memory):
+    """Between the bodies that are taken, most samples go; the end of a series that was taken never does."""
+    telemetry, taken, given_ones = pushing(Push()), [], set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_SERIES_IN_MEMORY", in_memory)
+        for step in steps:
+            if step == "taken":
+                taken += telemetry.waiting()
+            elif isinstance(step, set):
+                telemetry.keep_only(step)
+            else:
+                part, series = step
+                # Each part's own, as they are in the agent.
+                own = [(name, (*labels, ("part", part))) for name, labels in series]
+                telemetry.add(part, named(own))
+                given_ones |= {(name, frozenset(labels)) for name, labels in own}
+    left = telemetry.waiting()
+    assert len(left) <= in_memory + len(given_ones)
+    ended = {key_of(each.labels): is_end(each) for each in [*taken, *left]}
+    living = {key_of(labels) for part in telemetry.live() for labels in part.labels}
+    assert {series for series, has_ended in ended.items() if not has_ended} <= living
+    assert living <= given_ones
+
+
+@given(_steps)
+def test_every_series_that_was_given_lives_or_has_ended(steps):
+    telemetry, taken, given_ones = pushing(Push()), [], set()
+    for step in steps:
+        if step == "taken":
+            taken += telemetry.waiting()
+        elif isinstance(step, set):
+            telemetry.keep_only(step)
+        else:
+            part, series = step
+            own = [(name, (*labels, ("part", part))) for name, labels in series]
+            telemetry.add(part, named(own))
+            given_ones |= {(name, frozenset(labels)) for name, labels in own}
+    ended = {key_of(each.labels): is_end(each) for each in [*taken, *telemetry.waiting()]}
+    assert ended.keys() == given_ones
+    living = {key_of(labels) for part in telemetry.live() for labels in part.labels}
+    assert {series for series, has_ended in ended.items() if not has_ended} == living
+
+
+async def test_the_last_value_of_each_series_that_has_not_ended_is_kept(telemetry):
+    telemetry.add("gpus", [Sample("use", {"gpu": "0"}, 5, 0), Sample("use", {"gpu": "1"}, 6, 0)])
+    telemetry.add("e1", [Sample("up", {}, 1, 0)])
+    telemetry.add("gpus", [Sample("use", {"gpu": "1"}, 7, 0)])
+    telemetry.keep_only({"gpus"})
+    (part,) = telemetry.live()
+    assert [dict(labels) for labels in part.labels] == [{"__name__": "use", "node": "node-1", "gpu": "1"}]
+    assert list(part.values) == [7]
+
+
+async def test_of_a_series_that_is_given_twice_the_first_counts(telemetry, push):
+    telemetry.add("gpus", [Sample("use", {}, 5, 0), Sample("use", {}, 6, 0), Sample("up", {}, 1, 0)])
+    body = await pushed(push, 1)
+    assert body[key("use")][1] == 5
+    (part,) = telemetry.live()
+    assert list(part.values) == [5, 1]
+
+
+async def test_series_that_differ_in_a_labels_name_alone_are_two(telemetry, push):
+    telemetry.add("e1", [Sample("use", {"a": "1"}, 5, 0), Sample("use", {"b": "1"}, 6, 0)])
+    await pushed(push, 1)
+    telemetry.add("e1", [Sample("use", {"b": "1"}, 6, 0)])
+    body = await pushed(push, 2)
+    assert stale(body[key("use", a="1")])
+    assert not stale(body[key("use", b="1")])

@@ -28,12 +28,16 @@ def test_the_agents_own_metrics_tell_of_its_processes_and_spools(tmp_path):
     found = {
         (sample.name, *sample.labels.values()): sample.value
         for sample in own_samples(
-            gpu_source="simulated", processes={"agent": os.getpid(), "nvml": 2**22 + 1}, spools={"metrics": spool}
+            gpu_source="simulated",
+            xid_sources=["kmsg"],
+            processes={"agent": os.getpid(), "nvml": 2**22 + 1},
+            spools={"metrics": spool},
         )
     }
     spool.close()
     assert found["headworks_agent_up",] == 1
     assert found["headworks_agent_gpu_source_info", "simulated"] == 1
+    assert found["headworks_agent_xid_source_info", "kmsg"] == 1
     assert found["headworks_agent_spool_waiting_records", "metrics"] == 2
     assert found["headworks_agent_spool_dropped_records_total", "metrics"] == 0
     assert found["headworks_agent_resident_bytes", "agent"] > 2**20
@@ -42,5 +46,5 @@ def test_the_agents_own_metrics_tell_of_its_processes_and_spools(tmp_path):
 
 
 def test_a_source_of_gpus_that_is_not_known_yet_is_not_told():
-    names = {sample.name for sample in own_samples(gpu_source=None, processes={}, spools={})}
+    names = {sample.name for sample in own_samples(gpu_source=None, xid_sources=[], processes={}, spools={})}
     assert names == {"headworks_agent_up"}

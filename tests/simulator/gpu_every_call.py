@@ -33,8 +33,48 @@ ONE_ARGUMENT = [
     nvml.nvmlDeviceGetEccMode, nvml.nvmlDeviceGetRemappedRows, nvml.nvmlDeviceGetPcieReplayCounter,
     nvml.nvmlDeviceGetMigMode, nvml.nvmlDeviceGetMaxMigDeviceCount, nvml.nvmlDeviceGetGpuInstanceId,
     nvml.nvmlDeviceGetComputeInstanceId, nvml.nvmlDeviceGetSupportedEventTypes,
+    nvml.nvmlDeviceGetEncoderUtilization, nvml.nvmlDeviceGetDecoderUtilization, nvml.nvmlDeviceGetMarginTemperature,
+    nvml.nvmlDeviceGetPowerManagementLimit, nvml.nvmlDeviceGetPowerManagementDefaultLimit,
+    nvml.nvmlDeviceGetPowerManagementLimitConstraints, nvml.nvmlDeviceGetCurrPcieLinkGeneration,
+    nvml.nvmlDeviceGetCurrPcieLinkWidth, nvml.nvmlDeviceGetMaxPcieLinkGeneration,
+    nvml.nvmlDeviceGetMaxPcieLinkWidth, nvml.nvmlGpmQueryDeviceSupport,
 ]  # fmt: skip
-FIELD_IDS = [3, 4, 5, 6, 82, 83, 94, 142, 143, 230, 9999]
+ALL_LINKS = 0xFFFFFFFF
+FIELD_IDS = [
+    3, 4, 5, 6, 29, 30, 31, 38, 45, 52, 59, 74, 76, 82, 83, 91, 94, 138, (138, ALL_LINKS), (139, ALL_LINKS), 142, 143,
+    193, 194, 195, 196, 230, 269, 270, 271, 9999,
+]  # fmt: skip
+LINK_CALLS = [
+    nvml.nvmlDeviceGetNvLinkState, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, nvml.nvmlDeviceGetNvLinkRemotePciInfo,
+]  # fmt: skip
+GPM_METRICS = [1, 5, 10, 20, 21, 2]
+
+
+def gpm(handle):
+    samples = [nvml.nvmlGpmSampleAlloc() for _ in range(2)]
+    asked = nvml.c_nvmlGpmMetricsGet_t(version=1, numMetrics=len(GPM_METRICS), sample1=samples[0], sample2=samples[1])
+    for place, number in enumerate(GPM_METRICS):
+        asked.metrics[place].metricId = number
+    attempt(nvml.nvmlGpmMetricsGet, asked)
+    try:
+        for sample in samples:
+            nvml.nvmlGpmSampleGet(handle, sample)
+        nvml.nvmlGpmMetricsGet(asked)
+    except nvml.NVMLError as error:
+        return type(error).__name__
+    finally:
+        for sample in samples:
+            nvml.nvmlGpmSampleFree(sample)
+    return [metric.value for metric in asked.metrics[: len(GPM_METRICS)] if metric.nvmlReturn == nvml.NVML_SUCCESS]
+
+
+def numa_nodes(handle):
+    words = nvml.nvmlDeviceGetMemoryAffinity(handle, 16, nvml.NVML_AFFINITY_SCOPE_NODE)
+    return [64 * place + bit for place, word in enumerate(words) for bit in range(64) if word >> bit & 1]
+
+
+def processes(call):
+    return lambda handle: [[process.pid, process.usedGpuMemory] for process in call(handle)]
 
 
 def answers(handle):
@@ -42,15 +82,27 @@ def answers(handle):
     heard["memory v2"] = attempt(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
     heard["memory v9"] = attempt(nvml.nvmlDeviceGetMemoryInfo, handle, 0x09000028)
     heard["fields"] = attempt(nvml.nvmlDeviceGetFieldValues, handle, FIELD_IDS)
+    heard["gpm"] = attempt(gpm, handle)
+    heard["numa nodes"] = attempt(numa_nodes, handle)
+    heard["processes"] = attempt(processes(nvml.nvmlDeviceGetComputeRunningProcesses_v3), handle)
+    heard["processes of MPS"] = attempt(processes(nvml.nvmlDeviceGetMPSComputeRunningProcesses_v3), handle)
+    for link in (0, 17, 36):
+        heard |= {f"{call.__name__} {link}": attempt(call, handle, link) for call in LINK_CALLS}
+    for peer_index in range(nvml.nvmlDeviceGetCount()):
+        peer = nvml.nvmlDeviceGetHandleByIndex(peer_index)
+        heard[f"ancestor {peer_index}"] = attempt(nvml.nvmlDeviceGetTopologyCommonAncestor, handle, peer)
+        for capability in (1, nvml.NVML_P2P_CAPS_INDEX_NVLINK):
+            heard[f"P2P {capability} {peer_index}"] = attempt(nvml.nvmlDeviceGetP2PStatus, handle, peer, capability)
     for number in range(4):
         heard[f"clock {number}"] = attempt(nvml.nvmlDeviceGetClockInfo, handle, number)
         heard[f"temperature {number}"] = attempt(nvml.nvmlDeviceGetTemperature, handle, number)
         heard[f"temperature v {number}"] = attempt(nvml.nvmlDeviceGetTemperatureV, handle, number)
         for counter in range(3):
             heard[f"ecc {number} {counter}"] = attempt(nvml.nvmlDeviceGetTotalEccErrors, handle, number, counter)
-            heard[f"ecc 2 {number} {counter}"] = attempt(
-                nvml.nvmlDeviceGetMemoryErrorCounter, handle, number, counter, nvml.NVML_MEMORY_LOCATION_DEVICE_MEMORY
-            )
+            for location in range(nvml.NVML_MEMORY_LOCATION_COUNT + 1):
+                heard[f"ecc {number} {counter} {location}"] = attempt(
+                    nvml.nvmlDeviceGetMemoryErrorCounter, handle, number, counter, location
+                )
     return heard
 
 

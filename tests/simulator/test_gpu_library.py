@@ -14,7 +14,7 @@ import pytest
 
 from simulator.gpu import build as gpu_build
 from simulator.gpu import fault
-from simulator.gpu.state import StateFile, healthy_machine
+from simulator.gpu.state import Process, StateFile, healthy_machine
 from tests.services import in_ci, wait_for
 
 # Calls every function that the library has, over a machine with each kind of GPU, and prints what came back.
@@ -178,6 +178,7 @@ def test_with_mig_on_instances_are_devices_of_their_own(opened, state):
     written = state.read().gpus[0].mig.instances[6]
     assert opened(f"n.nvmlDeviceGetUUID({instance})") == repr(written.uuid)
     assert opened(f"n.nvmlDeviceGetGpuInstanceId({instance})") == str(written.gpu_instance_id)
+    assert opened(f"n.nvmlDeviceGetName({instance})") == "'Simulated NVIDIA H200 MIG 1g.18gb'"
     assert opened(f"n.nvmlDeviceGetMemoryInfo({instance}).total") == str(written.memory_total_bytes)
     assert opened(f"n.nvmlDeviceGetMigDeviceHandleByIndex({H0}, 7)") == "NVMLError_NotFound"
 
@@ -188,11 +189,43 @@ def test_every_field_of_the_file_reaches_callers_of_nvml(library_folder, state):
         names = [name for name in machine.gpus[0].values if not name.startswith(("remap_", "memory_"))]
         for number, name in enumerate(names, start=101):
             machine.gpus[0].values[name] = number
+        machine.gpus[0].processes = [Process(4711, 2**30), Process(4712)]
     done = run_every_call(library_folder, state)
     assert done.returncode == 0, done.stderr
-    heard = json.loads(done.stdout)["0"].values()
-    flat = {value for each in heard for value in (each if isinstance(each, list) else [each])}
-    assert set(range(101, 101 + len(names))) <= flat
+    said = json.loads(done.stdout)["0"]
+    flat = {repr(value) for each in said.values() for value in (each if isinstance(each, list) else [each])}
+    # Thousandths are told as percent; links that are down, link by link.
+    written = [number / 10 if "per_mille" in name else number for number, name in enumerate(names, start=101)]
+    unheard = [
+        name
+        for number, name in zip(written, names, strict=True)
+        if not {repr(number), repr(float(number))} & flat and name != "nvlink_down_mask"
+    ]
+    assert unheard == []
+    assert said["processes"] == [[4711, 2**30], [4712, None]]
+
+
+def test_links_that_are_down_and_negative_margins_are_told(opened, state):
+    with state.change() as machine:
+        machine.gpus[0].values |= {"nvlink_down_mask": 0b10, "thermal_margin_celsius": -3}
+    assert [opened(f"n.nvmlDeviceGetNvLinkState({H0}, {link})") for link in (0, 1, 18)] == [
+        "1", "0", "NVMLError_InvalidArgument",
+    ]  # fmt: skip
+    assert opened(f"n.nvmlDeviceGetMarginTemperature({H0})") == "-3"
+    assert opened(f"n.nvmlDeviceGetFieldValues({H0}, [193])[0].value.sllVal") == "-8"
+
+
+def test_a_call_about_a_pair_hangs_with_either(opened, state):
+    """A driver may wait for the GPU that hangs, whichever was asked."""
+    with state.change() as machine:
+        fault.hang(machine, 1)
+    opened.begin(f"n.nvmlDeviceGetTopologyCommonAncestor({H0}, n.nvmlDeviceGetHandleByIndex(1))")
+    status = Path(f"/proc/{opened.process.pid}/status")
+    wait_for(lambda: int(re.findall(r"SigBlk:\s*(\w+)", status.read_text())[0], 16) & 1 << 14, 10, "the call to hang")
+    with state.change() as machine:
+        fault.recover(machine, 1)
+    assert opened.process.stdout is not None
+    assert opened.process.stdout.readline().strip() in ("40", "50")
 
 
 def run_every_call(folder, state, **environment):

@@ -136,6 +136,20 @@ def test_work_raises_utilization_power_memory_and_temperature():
     assert full["energy_millijoules"] == pytest.approx(600 * 700_000, rel=0.1)
 
 
+def test_work_shows_in_profiling_nvlink_and_throttled_time():
+    idle, full = (settle(healthy_machine(1).gpus[0], Load(running)) for running in (0, 64))
+    for name in ("gr_engine_active_per_mille", "tensor_active_per_mille", "nvlink_tx_kibibytes"):
+        assert idle[name] == 0 < full[name], name
+    assert full["dram_active_per_mille"] <= 1000
+    assert full["thermal_margin_celsius"] == pytest.approx(87 - full["temperature_celsius"], abs=1)
+    hot = healthy_machine(1)
+    fault.heat(hot, 0)
+    assert hot.gpus[0].values["thermal_margin_celsius"] == -6
+    slowed = settle(hot.gpus[0], Load(64), seconds=30)
+    assert slowed["throttled_hw_thermal_slowdown_nanoseconds"] == 30e9
+    assert slowed["throttled_hw_power_brake_slowdown_nanoseconds"] == 0
+
+
 def test_faults_hold_while_load_goes_on():
     machine = healthy_machine(2)
     fault.heat(machine, 0)

@@ -66,6 +66,23 @@ def test_an_instant_engine_cannot_be_slow(service: EngineService) -> None:
     assert (status, body["error"]["param"]) == (400, "kind")
 
 
+def test_a_dropped_format_is_dropped_without_a_word_also_for_a_request_that_was_answered_before(
+    service: EngineService,
+) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "probe", "schema": {"enum": ["red", "green"]}}}
+    chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 20, "response_format": form}
+
+    def obeys() -> bool:
+        status, body = answer(service, RecordedExchange(b"/v1/chat/completions", chat))
+        assert status == 200
+        return body["choices"][0]["message"]["content"] in ('"red"', '"green"')
+
+    assert obeys()
+    for kind, expected in (("drop_format", False), ("none", True)):
+        answer(service, RecordedExchange(b"/simulator/fault", {"kind": kind}))
+        assert obeys() == expected
+
+
 def test_tokenize_takes_a_prompt_or_messages(service: EngineService) -> None:
     messages = [{"role": "user", "content": "hi"}]
     assert answer(service, RecordedExchange(b"/tokenize", {"messages": messages}))[1]["count"] > 5

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.web.site import Site
 from wire import PROTOCOL
-from wire.remote_write import CONTENT_ENCODING, CONTENT_TYPE, VERSION, VERSION_HEADER, Series, encode
+from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, VERSION, VERSION_HEADER, Series, encode
 
 GPUS = 8
 MEMORY_BYTES = 80 << 30
@@ -29,8 +29,8 @@ class Agent:
     def uuid(self, index: int) -> str:
         return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{self.name}.{index}')}"
 
-    def report(self, *, lost: int | None = None, engines: list[dict[str, Any]] | None = None) -> None:
-        """The inventory; the GPU `lost` is off the bus."""
+    def report(self, *, lost: int | None = None, engines: list[dict[str, Any]] | None = None, **facts: Any) -> None:
+        """The inventory; the GPU `lost` is off the bus. `facts`: other fields of the report."""
         gpus = [
             {
                 "uuid": self.uuid(index),
@@ -44,7 +44,7 @@ class Agent:
             for index in range(GPUS)
         ]
         report = {"version": "0.1.0", "driver_version": "570.124.06", "gpu_source": "simulated", "simulated": True}
-        self._post("/api/v1/nodes/report", {**report, "gpus": gpus, "engines": engines or []})
+        self._post("/api/v1/nodes/report", {**report, "gpus": gpus, "engines": engines or [], **facts})
 
     def push(self, engines: list[str], *, lost: int | None = None) -> None:
         """A sample of each value that pages show, as of now."""

@@ -14,6 +14,7 @@ from controlplane.alerts.models import DeliveryState
 from controlplane.api.api import api
 from controlplane.configs import publisher
 from controlplane.core.models import AuditEntry, Role
+from controlplane.fleet.services import acts
 from controlplane.tenants import services as tenants
 from controlplane.web.urls import urlpatterns
 from tests.web.conftest import new_target, write
@@ -44,6 +45,10 @@ PAGES = {
     "uncordon_node": ("/fleet/rack-1/uncordon/", Role.OPERATOR),
     "cordon_engine": ("/engines/llama-a/cordon/", Role.OPERATOR),
     "uncordon_engine": ("/engines/llama-a/uncordon/", Role.OPERATOR),
+    "acts": ("/acts/", Role.VIEWER),
+    "choose_act": ("/acts-new/?engine=llama-a", Role.OPERATOR),
+    "ask_act": ("/acts-new/sleep/?engine=llama-a", Role.OPERATOR),
+    "cancel_act": ("/acts/{act}/cancel/", Role.OPERATOR),
     "incidents": ("/incidents/", Role.VIEWER),
     "incident": ("/incidents/{incident}/", Role.VIEWER),
     "resolve_incident": ("/incidents/{incident}/resolve/", Role.OPERATOR),
@@ -74,7 +79,10 @@ def fleet(acme: str) -> dict[str, object]:
     failed.state = DeliveryState.FAILED
     failed.save()
     target = new_target("gateway", "edge-1")
+    new_target("node", "rack-1")
+    act = write(lambda unit: acts.create(unit, {"action": "sleep", "engine": "llama-a"}))
     return {
+        "act": act.act_id,
         "key": key.pk, "target": target.pk, "change": change, "incident": incident.pk, "delivery": failed.pk,
     }  # fmt: skip
 
@@ -176,8 +184,8 @@ def test_each_page_shows_a_rest_call_that_exists(name: str, fleet: dict[str, obj
     if not lines:
         # What is to be sent is known at its second step only, or there is nothing to be done.
         assert name in {
-            "new_tenant", "edit_tenant", "unblock_key", "uncordon_node", "uncordon_engine", "edit_policy",
-            "edit_receiver",
+            "new_tenant", "edit_tenant", "choose_act", "ask_act", "unblock_key", "uncordon_node",
+            "uncordon_engine", "edit_policy", "edit_receiver",
         }  # fmt: skip
     calls = api.get_openapi_schema()["paths"].items()
     for method, path in lines:

@@ -121,3 +121,20 @@ def test_the_digest_names_the_values_that_are_replaced() -> None:
     assert digest([seen]) == digest([elsewhere])
     assert digest([seen]) != digest([written_by_another])
     assert digest([seen]) != digest([seen, written_by_another])
+
+
+def test_the_digest_of_a_new_row_does_not_depend_on_a_name_that_is_made_anew_each_time() -> None:
+    seen, carried_out = (Change("act", act_id, None, {"id": act_id, "action": "sleep"}) for act_id in ("a1", "b2"))
+    assert digest([seen]) == digest([carried_out])
+    assert digest([seen]) != digest([Change("tenant", "acme", None, {"name": "acme"})])
+
+
+def test_an_act_is_known_by_what_it_does_and_shows_what_was_asked_alone() -> None:
+    form = {"id": "a1", "node": "n1", "engine": "e1", "action": "sleep", "arguments": {"level": 2}, "order": 7}
+    (told,) = of_changes([Change("act", "a1", None, {**form, "state": "waiting", "issued_by": "omar"})])
+    assert told.key == "sleep e1"
+    assert {value.place for value in told.values} == {("node",), ("engine",), ("action",), ("arguments", "level")}
+    (cancelled,) = of_changes([Change("act", "a1", {**form, "state": "waiting"}, {**form, "state": "cancelled"})])
+    assert cancelled.values == [Value(("state",), "waiting", "cancelled")]
+    (removed,) = of_patch({"acts": {"a1": None}}, {"acts": {"a1": {"action": "release_gpus", "node": "n1"}}})
+    assert (removed.noun, removed.key, removed.action) == ("act", "release_gpus n1", "delete")

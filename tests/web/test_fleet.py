@@ -31,7 +31,7 @@ from tests.controlplane.telemetry.filling import store
 from tests.services import wait_for
 from tests.web.conftest import digest_of, write
 from tests.web.hardware import add_engine, fault, gpu_uuid, node
-from wire.remote_write import Series
+from wire.write_body import Series
 
 FLEET = "/fleet/"
 

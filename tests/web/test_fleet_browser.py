@@ -11,7 +11,15 @@ from playwright.sync_api import expect
 from tests.services import service_binary
 from tests.web.agent import Agent
 from tests.web.conftest import PHONE, OpenPage, faults_of
-from tests.web.fleet_pictures import PATHS, fall_off_the_bus, fill_fleet, say_all_is_well
+from tests.web.fleet_pictures import (
+    ACT_PATHS,
+    PATHS,
+    ask_for_acts,
+    end_newest_act,
+    fall_off_the_bus,
+    fill_fleet,
+    say_all_is_well,
+)
 from tests.web.site import JoinedTarget, Site, running_site
 
 
@@ -86,6 +94,40 @@ def test_a_fault_reaches_an_open_page_and_its_incident_tells_the_story(
     expect(page.locator("#deliveries")).to_contain_text("oncall")
     page.set_viewport_size(PHONE)
     assert faults_of(page, page.url) == []
+
+
+def test_an_act_goes_from_click_to_its_end_on_an_open_page(
+    site: Site, agents: dict[str, Agent], open_page: OpenPage
+) -> None:
+    agent = agents["rack-1"]
+    ask_for_acts(site, agent)
+    page = open_page("omar")
+    page.goto(f"{site.url}/fleet/rack-1/")
+    page.get_by_text("How it runs").click()
+    page.evaluate("() => document.addEventListener('htmx:afterSwap', () => { window.loadedAnew = true; })")
+    site.rest.patch("/engines/llama-a", {"kv_capacity_tokens": 410_000})
+    page.wait_for_function("() => window.loadedAnew", timeout=15_000)
+    # What was opened stays so.
+    expect(page.get_by_text("--max-num-seqs 128")).to_be_visible()
+
+    page.get_by_role("link", name="Acts", exact=True).click()
+    page.get_by_role("link", name="Ask for an act").click()
+    page.get_by_role("link", name="llama-a").click()
+    page.get_by_role("link", name="Put to sleep").click()
+    page.get_by_label("Level").select_option("2")
+    page.get_by_role("button", name="Review the change").click()
+    page.get_by_label("Reason").fill("memory for the batch of tonight")
+    page.get_by_role("button", name="Ask for it").click()
+    row = page.locator("#acts tbody tr").first
+    expect(row).to_contain_text("memory for the batch of tonight")
+    expect(row).to_contain_text("waiting")
+    page.evaluate("() => { window.untouched = true; }")
+    end_newest_act(site, agent)
+    expect(row).to_contain_text("done", timeout=15_000)
+    assert page.evaluate("() => window.untouched") is True
+
+    page.set_viewport_size(PHONE)
+    assert [fault for path in ACT_PATHS.values() for fault in faults_of(page, f"{site.url}{path}")] == []
 
 
 def test_every_page_fits_a_phone(site: Site, agents: dict[str, Agent], open_page: OpenPage) -> None:

@@ -15,7 +15,8 @@ from aiohttp import web
 from wire.canonical import Document, content_hash
 from wire.messages import PatchEvent, SnapshotEvent, encode_sse
 from wire.push import EVENTS_PATH
-from wire.remote_write import CONTENT_TYPE, Bounds, decode_series
+from wire.remote_write import Bounds, decode_series
+from wire.write_body import CONTENT_TYPE
 
 DEADLINE_SECONDS = 10
 JOIN_TOKEN = "join-" + "j" * 40

@@ -14,18 +14,20 @@ from aiohttp import web
 
 from tests.wire.fake_control import DEADLINE_SECONDS
 from wire.push import EVENTS_PATH, WRITE_PATH
-from wire.remote_write import Bounds, Series, decode_series
+from wire.remote_write import Bounds, decode_series
+from wire.write_body import Series
 
 CUT = 0
 
 
 @dataclass
 class Answer:
-    """A refusal. `status` CUT takes the body and closes the connection without a word."""
+    """A refusal, or `body` as it stands. `status` CUT takes the body and closes the connection without a word."""
 
     status: int
     code: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
 
 
 @dataclass
@@ -65,6 +67,8 @@ class Receiver:
         raw = await request.read()
         body: list[Any] = decode_series(raw, Bounds()) if request.path == WRITE_PATH else json.loads(raw)
         answer = self.answers.popleft() if self.answers else self.judge(body)
+        if answer is not None and answer.body is not None:
+            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
         if answer is not None and answer.status != CUT:
             problem = {"status": answer.status, "code": answer.code, "detail": f"{answer.code}, said the test"}
             return web.json_response(problem, status=answer.status, headers=answer.headers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +21,12 @@ class Target:
     """A client with what it was told."""
 
     def __init__(
-        self, control_url: str, state_dir: Path, pace: Pace = QUICK, enrol_again: Reenrol | None = None
+        self,
+        control_url: str,
+        state_dir: Path,
+        pace: Pace = QUICK,
+        enrol_again: Reenrol | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self.applied: list[tuple[int, Snapshot]] = []
         self.peers: list[int] = []
@@ -31,6 +37,7 @@ class Target:
             on_snapshot=self._apply,
             on_peers=self._hear_of_peers,
             enrol_again=enrol_again,
+            clock=clock,
             pace=pace,
         )
 

@@ -16,9 +16,9 @@ from tests.wire.target_probe import QUICK
 from wire import push
 from wire.messages import Event
 from wire.push import EventPush, MetricPush
-from wire.remote_write import Series
 from wire.spool import Spool
 from wire.target import TargetClient
+from wire.write_body import Series
 
 NOW_MS = 1_790_000_000_000
 
@@ -45,9 +45,12 @@ async def control() -> AsyncIterator[Receiver]:
 class Sender:
     """Both pushes of one target and their spools, as after a start of its process."""
 
-    def __init__(self, url: str, state_dir: Path) -> None:
+    def __init__(self, url: str, state_dir: Path, *, metrics_bytes: int = 1 << 20) -> None:
         self.client = TargetClient(control_url=url, state_dir=state_dir, on_snapshot=lambda snapshot, revision: None)
-        self.spools = [Spool(state_dir / name, limit_bytes=1 << 20) for name in ("metrics.spool", "events.spool")]
+        self.spools = [
+            Spool(state_dir / "metrics.spool", limit_bytes=metrics_bytes),
+            Spool(state_dir / "events.spool", limit_bytes=1 << 20),
+        ]
         self.metrics = MetricPush(self.client, self.spools[0], QUICK)
         self.events = EventPush(self.client, self.spools[1], QUICK)
 
@@ -204,13 +207,73 @@ async def test_with_a_full_disk_samples_are_lost_with_a_word_and_sent_again_once
     assert said[1] == "samples are taken again"
 
 
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        Answer(200, body=b"<html>a proxy's page</html>"),
+        Answer(200, body=b"\xff\xfe\x00"),
+        Answer(200, body=b'{"taken": "event-00001"}'),
+        Answer(200, body=b"[" * 100_000),
+        Answer(200, body=b" " * 2_000_000),
+        Answer(500, body=b"x" * 2_000_000),
+        Answer(502, body=b"{", headers={"Content-Type": "application/problem+json"}),
+    ],
+)
+async def test_an_event_is_kept_until_an_answer_says_that_it_was_taken(
+    control: Receiver, sender: Sender, garbage: Answer
+):
+    control.answers.extend([garbage] * 3)
+    sender.events.put(event(1))
+    await control.until("the event", lambda: control.event_ids == ["event-00001"])
+    assert len(control.asked_at) == 4
+
+
+async def test_an_answer_to_samples_that_never_ends_is_read_no_further(control: Receiver, sender: Sender):
+    control.answers.extend([Answer(200, body=b"x" * 2_000_000)] * 2)
+    await sender.metrics.put(sample(1))
+    await control.until("the sample", lambda: control.values == [1])
+    assert len(control.asked_at) == 3
+
+
+async def test_samples_that_overflow_their_spool_push_out_no_event(state_dir: Path):
+    port = free_port()
+    away = Sender(f"http://127.0.0.1:{port}", state_dir, metrics_bytes=50_000)
+    async with away.running():
+        away.events.put(event(0))
+        for value in range(40):
+            await away.metrics.put([*sample(value), *several(200)])
+        away.events.put(event(1))
+        assert away.spools[0].dropped > 0
+        async with receiver(port) as control:
+            await control.until("all that waits", lambda: away.waiting == 0)
+    assert control.event_ids == ["event-00000", "event-00001"]
+    kept = [body[0].samples[0][1] for body in control.writes]
+    assert kept == list(range(40))[-len(kept) :], "the oldest samples went"
+
+
+async def test_what_a_spool_holds_leaves_in_its_order_whatever_the_clock_said(state_dir: Path):
+    port = free_port()
+    hour_ms, day_ms = 3_600_000, 86_400_000
+    times_ms = [NOW_MS, NOW_MS - hour_ms, NOW_MS + day_ms, 0, -1, NOW_MS + 1]
+    away = Sender(f"http://127.0.0.1:{port}", state_dir)
+    async with away.running():
+        for at_ms in times_ms:
+            await away.metrics.put([Series({"__name__": "gauge"}, [(at_ms, 1.0)])])
+        async with receiver(port) as control:
+            await control.until("all samples", lambda: away.waiting == 0)
+    assert [body[0].samples[0][0] for body in control.writes] == times_ms
+
+
 async def test_an_absence_is_said_once(control: Receiver, sender: Sender, caplog: pytest.LogCaptureFixture):
+    def said() -> list[str]:
+        return [record.message for record in caplog.records if record.name == "headworks.push"]
+
     with caplog.at_level(logging.INFO, "headworks.push"):
         control.answers.extend([Answer(503, "unavailable")] * 6)
         await sender.metrics.put(sample(1))
-        await control.until("the sample", lambda: control.values == [1])
-    said = [record.message for record in caplog.records if record.name == "headworks.push"]
-    assert said == [
+        # The word comes after the sample's answer.
+        await control.until("the sample", lambda: control.values == [1] and said()[-1:] == ["samples are taken again"])
+    assert said() == [
         "samples are kept until they can be sent: answered 503: unavailable, said the test",
         "samples are taken again",
     ]

@@ -4,80 +4,16 @@ import struct
 
 import pytest
 from cramjam import snappy
-from hypothesis import given
-from hypothesis import strategies as st
 
-from wire.remote_write import (
-    STALE,
-    STALE_BITS,
-    BadBody,
-    BodyTooLarge,
-    Bounds,
-    Encoder,
-    Series,
-    decode,
-    decode_series,
-    encode,
-    halves,
-    key_of,
-    labels_of,
-)
+from wire.remote_write import BadBody, BodyTooLarge, Bounds, decode, decode_series, labels_of
 from wire.remote_write_pb2 import Label, WriteRequest
+from wire.write_body import Series, encode, key_of
 
 BOUNDS = Bounds()
-NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,10}", fullmatch=True)
-TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
-LABELS = st.builds(lambda labels, name: {**labels, "__name__": name}, st.dictionaries(NAMES, TEXT, max_size=5), NAMES)
-SAMPLES = st.lists(st.tuples(st.integers(-(2**62), 2**62), st.floats(allow_nan=False)), max_size=4)
-SERIES = st.lists(st.builds(Series, LABELS, SAMPLES), max_size=5)
 
 
 def packed(*labels: tuple[str, str]) -> tuple[bytes, ...]:
     return tuple(Label(name=name, value=value).SerializeToString() for name, value in labels)
-
-
-@given(series=SERIES)
-def test_what_is_encoded_is_decoded(series):
-    assert decode_series(encode(series), BOUNDS) == series
-
-
-@given(labels=LABELS)
-def test_encoded_labels_break_no_rule(labels):
-    assert labels_of(key_of(labels), BOUNDS) == (labels, [])
-
-
-def test_the_marker_of_a_stale_series_keeps_its_bits():
-    (value,) = decode(encode([Series({"__name__": "a"}, [(1, STALE)])]), BOUNDS).values
-    assert struct.pack("<d", value) == struct.pack("<Q", STALE_BITS)
-
-
-@given(bodies=st.lists(SERIES, max_size=4))
-def test_an_encoder_makes_the_same_body_whatever_it_remembers(bodies):
-    encoder = Encoder()
-    for series in [*bodies, *bodies]:
-        assert decode(encoder.encode(series), BOUNDS) == decode(encode(series), BOUNDS)
-
-
-def test_an_encoder_forgets_series_that_vanish():
-    encoder = Encoder()
-    encoder.encode([Series({"__name__": "old", "pod": str(number)}, [(1, 0.0)]) for number in range(2000)])
-    encoder.encode([Series({"__name__": "new"}, [(2, 0.0)])])
-    assert len(encoder._labels) == 1
-
-
-@pytest.mark.parametrize("damaged", [b"", b"\xff" * 9, bytes(snappy.compress_raw(b"\x0a\xff"))])
-def test_a_body_that_cannot_be_read_has_no_halves(damaged):
-    assert halves(damaged) is None
-
-
-@given(series=SERIES)
-def test_halves_hold_together_what_the_body_holds(series):
-    parts = halves(encode(series))
-    assert (parts is None) == (len(series) < 2)
-    if parts is not None:
-        first, second = (decode_series(part, BOUNDS) for part in parts)
-        assert first + second == series
-        assert abs(len(first) - len(second)) <= 1
 
 
 def test_a_whole_protobuf_message_of_prometheus_is_read():

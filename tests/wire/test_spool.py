@@ -8,8 +8,10 @@ import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,9 +42,20 @@ def files_of_at_most(limit_bytes: int) -> Iterator[None]:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 256 KiB."""
-    place = tmp_path / "disk"
+    with mounted(tmp_path / "disk", "size=256k") as place:
+        yield place
+
+
+@pytest.fixture
+def read_only_disk(tmp_path: Path) -> Iterator[Path]:
+    with mounted(tmp_path / "disk", "size=256k,ro") as place:
+        yield place
+
+
+@contextmanager
+def mounted(place: Path, options: str) -> Iterator[Path]:
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("needs the right to mount a small disk")
     try:
@@ -267,3 +280,48 @@ def test_it_opens_by_itself_once_a_full_disk_has_room(file: Path):
             spool.put([b"lost"])
     spool.put([b"kept"])
     assert bodies(spool) == [b"kept"]
+
+
+def test_a_lock_that_another_process_holds_is_named_soon_and_costs_what_waits_nothing(file: Path):
+    spool = Spool(file, limit_bytes=LIMIT_BYTES)
+    spool.put([b"before"])
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    begun = time.monotonic()
+    with pytest.raises(OSError, match="busy") as busy:
+        spool.put([b"meanwhile"])
+    assert busy.value.errno == errno.EBUSY
+    assert time.monotonic() - begun < 1
+    assert bodies(spool) == [b"before"]
+    other.execute("ROLLBACK")
+    other.close()
+    spool.put([b"after"])
+    assert bodies(spool) == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("hindrance", ["a file for a folder", "a folder for the file", "a disk to read from alone"])
+def test_a_place_that_cannot_be_written_is_named_and_tried_again(
+    tmp_path: Path, hindrance: str, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+):
+    file = tmp_path / "state" / "metrics.spool"
+    clear: Callable[[], object]
+    if hindrance == "a file for a folder":
+        file.parent.touch()
+        clear = file.parent.unlink
+    elif hindrance == "a folder for the file":
+        file.mkdir(parents=True)
+        clear = file.rmdir
+    else:
+        disk = request.getfixturevalue("read_only_disk")
+        file = disk / "metrics.spool"
+        clear = partial(subprocess.run, ["mount", "-o", "remount,rw", str(disk)], check=True)
+    spool = Spool(file, limit_bytes=LIMIT_BYTES)
+    assert str(file.parent) in caplog.text
+    with pytest.raises(OSError, match=str(file.parent)):
+        spool.put([b"lost"])
+    with pytest.raises(OSError, match=str(file.parent)):
+        spool.oldest(1, LIMIT_BYTES)
+    clear()
+    spool.put([b"kept"])
+    assert bodies(spool) == [b"kept"]
+    spool.close()

@@ -17,6 +17,7 @@ from wire.target import Pace, TargetRefused
 ACK = "/api/v1/config/ack"
 STREAM = "/api/v1/config/stream"
 ROTATE = "/api/v1/targets/rotate"
+NOW_MS = 1_790_000_000_000
 
 
 async def test_a_refused_token_keeps_the_last_good_running_and_is_said(control, state_dir, caplog):
@@ -65,6 +66,34 @@ async def test_the_token_is_renewed_at_half_of_its_life_and_stored_before_use(co
     assert TOKEN not in caplog.text
 
 
+async def test_a_clock_that_is_years_ahead_has_the_token_renewed_once_and_is_named(control, state_dir, caplog):
+    control.answers[ROTATE] = enrol_answer("fresh-" + "f" * 40)
+    store_credentials(state_dir, Credentials("gw-1", TOKEN, NOW_MS + 1000, NOW_MS))
+    async with Target(control.url, state_dir, clock=lambda: 5_000_000_000.0).running() as target:
+        await control.posted(ROTATE)
+        await target.until("a word about the clock", lambda: "set the clock" in caplog.text)
+        for _ in range(20):
+            await target.client.post("/api/v1/events", [])
+        assert control.posts[ROTATE].empty()
+
+
+async def test_a_time_of_renewal_that_a_wrong_clock_chose_is_not_waited_for(control, state_dir):
+    fresh = "fresh-" + "f" * 40
+    control.answers[ROTATE] = enrol_answer(fresh)
+    store_credentials(state_dir, Credentials("gw-1", TOKEN, NOW_MS + 1000, NOW_MS + 2000))
+    async with Target(control.url, state_dir, clock=lambda: NOW_MS / 1000).running() as target:
+        await target.until("the new token", lambda: fresh in (state_dir / "target.json").read_text())
+
+
+async def test_a_clock_that_is_set_back_keeps_the_token(control, state_dir):
+    store_credentials(state_dir, Credentials("gw-1", TOKEN, NOW_MS + 2000, NOW_MS + 1000))
+    async with Target(control.url, state_dir, clock=lambda: NOW_MS / 1000 - 3600).running() as target:
+        await control.stream()
+        for _ in range(20):
+            await target.client.post("/api/v1/events", [])
+        assert control.posts[ROTATE].empty()
+
+
 async def test_a_new_token_that_cannot_be_stored_is_not_used(control, state_dir):
     control.answers[ROTATE] = enrol_answer("fresh-" + "f" * 40)
     now_ms = int(time.time() * 1000)
@@ -110,7 +139,7 @@ async def test_an_artifact_is_read_whole_and_bounded(control, state_dir, monkeyp
     client = Target(control.url, state_dir).client
     try:
         assert await client.get(path) == b"x" * 1000
-        monkeypatch.setattr(wire.control_api, "ANSWER_LIMIT_BYTES", 999)
+        monkeypatch.setitem(wire.control_api.ANSWER_LIMIT_BYTES, "GET", 999)
         with pytest.raises(aiohttp.ClientError, match="more than 999 bytes"):
             await client.get(path)
         control.refuse[path].append((404, "no_artifact"))

@@ -51,12 +51,24 @@ def _reported_well(labels: dict[str, str], since: datetime) -> bool:
     node = labels["node"]
     if engine := labels.get("engine"):
         up = Engine.objects.filter(name=engine, node__name=node, state="up", reported_at__gt=since)
-        # A hung engine is up, too: only its error says that it hangs.
-        return (up.filter(error="") if labels["alertname"] == CAUSES["engine_hung"].alertname else up).exists()
+        return any(_is_well(row, labels["alertname"]) for row in up)
     if gpu := labels.get("gpu"):
         return Gpu.objects.filter(node__name=node, uuid=gpu, state="ok", reported_at__gt=since).exists()
     nodes = Node.objects.filter(name=node, gpu_problems=[], reported_at__gt=since)
     return nodes.exclude(gpu_source="none").exists()
+
+
+def _is_well(engine: Engine, alertname: str) -> bool:
+    """Whether an engine that is up is without what the incident tells of."""
+    if alertname == CAUSES["engine_hung"].alertname:
+        # An agent of the version before says so by the error alone.
+        return engine.condition != "hung" and not engine.error
+    if alertname == CAUSES["engine_paused"].alertname:
+        return engine.condition != "paused"
+    if alertname == CAUSES["engine_probe_failed"].alertname:
+        probes = engine.facts.get("probes", {})
+        return bool(probes) and "failed" not in probes.values()
+    return True
 
 
 def _resolve(firing: _Firing, now: datetime, text: str) -> bool:

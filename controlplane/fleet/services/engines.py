@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -12,7 +13,7 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.nouns import Noun, present
 from controlplane.core.sealed import seal, sealed_at
 from controlplane.fleet import models as rows
-from controlplane.fleet.services.nodes import NODES
+from controlplane.fleet.services.nodes import NODES, open_acts
 from controlplane.fleet.services.pools import POOLS
 from wire.canonical import Document
 from wire.problems import Problem
@@ -61,6 +62,7 @@ class EngineNoun(Noun[rows.Engine]):
             "cordoned": row.cordoned,
             "node_cordoned": row.node.cordoned if row.node else False,
             "state": row.state,
+            "condition": row.condition,
             "version": row.version or None,
             "error": row.error or None,
             "reported_at": f.iso(row.reported_at),
@@ -91,6 +93,9 @@ class EngineNoun(Noun[rows.Engine]):
             }
         )
 
+    def users(self, row: rows.Engine) -> list[str]:
+        return open_acts(row)
+
     def measured(self, unit: UnitOfWork, row: rows.Engine, kv_capacity_tokens: int) -> rows.Engine:
         """Take over the KV capacity that the agent measured. The caller holds the engine's row."""
         before = self.describe(row)
@@ -113,3 +118,22 @@ class EngineNoun(Noun[rows.Engine]):
 
 
 ENGINES = EngineNoun()
+
+
+def described_with_facts(engines: Sequence[rows.Engine]) -> list[Document]:
+    """The public forms with what agents tell of the engines' starts, files and probes; null where they tell nothing."""
+    return [{**ENGINES.describe(row), **facts_of(row)} for row in engines]
+
+
+def facts_of(row: rows.Engine) -> Document:
+    """What its agent told last of its start, its files and its probes; null and empty where that is nothing."""
+    told = row.facts
+    started_at_ms = told.get("started_at_ms")
+    return {
+        "started_at": None if started_at_ms is None else f.iso(f.from_epoch_ms(started_at_ms)),
+        "arguments": told.get("arguments", {}),
+        "start_phases_ms": told.get("start_phases_ms", {}),
+        "model_path": told.get("model_path"),
+        "model_bytes": told.get("model_bytes"),
+        "probes": told.get("probes", {}),
+    }

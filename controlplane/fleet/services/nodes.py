@@ -49,7 +49,11 @@ class NodeNoun(Noun[rows.Node]):
     def users(self, row: rows.Node) -> list[str]:
         engines = [f"engine {name!r}" for name in row.engines.order_by("name").values_list("name", flat=True)]
         agent = Target.objects.filter(kind=TargetKind.NODE, name=row.name, revoked_at=None)
-        return engines + ([f"its enrolled agent (revoke the target node/{row.name})"] if agent.exists() else [])
+        return (
+            engines
+            + open_acts(row)
+            + ([f"its enrolled agent (revoke the target node/{row.name})"] if agent.exists() else [])
+        )
 
     def touch(self, unit: UnitOfWork, row: rows.Node, name: str) -> None:
         """Gateways know no nodes: a cordon reaches them through the node's engines."""
@@ -80,14 +84,24 @@ NODES = NodeNoun()
 
 
 def described_with_health(nodes: Sequence[rows.Node], now: datetime) -> list[Document]:
-    """The public forms with `health` and `health_reasons`, which time can change. Two queries, however many nodes."""
+    """The public forms with what agents found and allow, and `health` with its reasons, which time can change.
+
+    Two queries, however many nodes.
+    """
     prefetch_related_objects(nodes, "gpus", "engines")
     silent_seconds = settings_rows.TARGET_SILENT_SECONDS.read()
     described = []
     for row in nodes:
         health, reasons = node_health(row, row.gpus.all(), row.engines.all(), now, silent_seconds)
-        described.append({**NODES.describe(row), "health": health, "health_reasons": reasons})
+        told = {"allowed_acts": row.allowed_acts, "found_engines": row.found_engines}
+        described.append({**NODES.describe(row), **told, "health": health, "health_reasons": reasons})
     return described
+
+
+def open_acts(subject: rows.Node | rows.Engine) -> list[str]:
+    """The acts on a node, its engines' included, or on one engine that have not ended, in words."""
+    ids = subject.acts.filter(state__in=rows.OPEN_STATES).order_by("pk").values_list("act_id", flat=True)
+    return [f"act {act_id}" for act_id in ids]
 
 
 def describe_gpu(row: rows.Gpu) -> Document:

@@ -1,9 +1,10 @@
-"""What agents report: inventory and engine states. Only an engine's measured KV capacity is configuration."""
+"""What agents report: inventory, engine states, acts. Of it, KV capacity and the end of an act are configuration."""
 
 from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db import transaction
 from msgspec import UNSET, UnsetType
@@ -12,25 +13,38 @@ from controlplane.core import fields as f
 from controlplane.core.changes import Actor, UnitOfWork, unit_of_work
 from controlplane.core.reported import reported_text
 from controlplane.fleet import models as rows
+from controlplane.fleet.services import acts
 from controlplane.fleet.services.engines import ENGINES
 from controlplane.fleet.services.nodes import NODES
-from wire.messages import EngineReport, GpuReport, NodeReport
+from wire.canonical import Document
+from wire.messages import EngineReport, FoundEngine, GpuReport, NodeReport
 from wire.problems import Problem
 
 _GPU_FACTS = ("index", "model", "memory_bytes", "pci_bus_id", "simulated", "state", "reported_at")
-_ENGINE_FACTS = ("state", "version", "error", "reported_at")
+_ENGINE_FACTS = ("state", "version", "error", "condition", "facts", "reported_at")
 
 
-def take_report(node_name: str, report: NodeReport, now: datetime) -> list[str]:
-    """Store a node's report, all or nothing. Returns the reported engines that are not this node's, which are ignored.
+class Ignored(NamedTuple):
+    """What a report names and its node does not have."""
 
-    A unit of work, with audit and revision, opens only when an engine's KV capacity changed. Raises NotFound where
-    there is no such node, Refused where a GPU or an engine is reported twice.
+    engines: list[str]
+    acts: list[str]
+
+
+def take_report(node_name: str, report: NodeReport, now: datetime) -> Ignored:
+    """Store a node's report, all or nothing. Returns the reported engines and acts that are not this node's.
+
+    A unit of work, with audit and revision, opens only when an engine's KV capacity changed or an act ended. Raises
+    NotFound where there is no such node, Refused where a GPU, an engine or an act is reported twice.
     """
     _refuse_doubles(report)
+    reasons = []
     if _measures_anew(node_name, report):
-        actor = Actor("target", f"node/{node_name}")
-        with unit_of_work(actor, "the KV capacity that the agent measured changed") as unit:
+        reasons.append("the KV capacity that the agent measured changed")
+    if acts.ends_any(node_name, report.acts):
+        reasons.append("the agent told what became of an act")
+    if reasons:
+        with unit_of_work(Actor("target", f"node/{node_name}"), "; ".join(reasons)) as unit:
             return _take(unit, node_name, report, now)
     with transaction.atomic():
         return _take(None, node_name, report, now)
@@ -49,7 +63,7 @@ def _measures_anew(node_name: str, report: NodeReport) -> bool:
     )
 
 
-def _take(unit: UnitOfWork | None, node_name: str, report: NodeReport, now: datetime) -> list[str]:
+def _take(unit: UnitOfWork | None, node_name: str, report: NodeReport, now: datetime) -> Ignored:
     by_name = {engine.name: engine for engine in report.engines}
     # Engines before their node, as a write to an engine locks them: in one order, none waits in a circle.
     locked = ENGINES.queryset().select_for_update(of=("self",)).filter(node__name=node_name, name__in=by_name)
@@ -63,12 +77,17 @@ def _take(unit: UnitOfWork | None, node_name: str, report: NodeReport, now: date
             capacity = by_name[engine.name].kv_capacity_tokens
             if capacity is not UNSET and capacity != engine.kv_capacity_tokens:
                 ENGINES.measured(unit, engine, capacity)
-    return sorted(by_name.keys() - {engine.name for engine in engines})
+    unknown_acts = acts.take_results(unit, node, report.acts, now)
+    return Ignored(sorted(by_name.keys() - {engine.name for engine in engines}), unknown_acts)
 
 
 def _refuse_doubles(report: NodeReport) -> None:
     # By what is stored of them: two texts that no database tells apart are the same.
-    listed = {"gpus": Counter(_text(g.uuid) for g in report.gpus), "engines": Counter(e.name for e in report.engines)}
+    listed = {
+        "gpus": Counter(_text(gpu.uuid) for gpu in report.gpus),
+        "engines": Counter(engine.name for engine in report.engines),
+        "acts": Counter(act.id for act in report.acts),
+    }
     f.refuse_if(
         [
             Problem(f"/{part}", "unique", f"{key!r} is reported {count} times; report each once")
@@ -86,6 +105,10 @@ def _take_node(node: rows.Node, report: NodeReport, now: datetime) -> None:
     node.gpu_problems = [_text(problem) for problem in report.gpu_problems]
     node.simulated = report.simulated
     node.cordon_applied = report.cordon_applied
+    node.allowed_acts = {
+        _text(engine): [_text(action) for action in actions] for engine, actions in report.allowed_acts.items()
+    }
+    node.found_engines = [_found(engine) for engine in report.found_engines]
     node.reported_at = now
     node.save()
 
@@ -118,9 +141,35 @@ def _take_engines(engines: list[rows.Engine], by_name: dict[str, EngineReport], 
     for engine in engines:
         report = by_name[engine.name]
         engine.state, engine.error, engine.reported_at = report.state, _text(report.error), now
+        engine.condition, engine.facts = report.condition, _facts(report)
         if report.version is not UNSET:
             engine.version = _text(report.version)
     rows.Engine.objects.bulk_update(engines, _ENGINE_FACTS)
+
+
+def _found(engine: FoundEngine) -> Document:
+    return {
+        "url": _text(engine.url),
+        "kind": engine.kind,
+        "version": _text(engine.version) or None,
+        "models": [_text(model) for model in engine.models],
+    }
+
+
+def _facts(report: EngineReport) -> Document:
+    """What is told; a time that no calendar has is not."""
+    facts: Document = {
+        "arguments": {_text(name): _text(value) for name, value in report.arguments.items()},
+        "start_phases_ms": {_text(phase): took_ms for phase, took_ms in report.start_phases_ms.items()},
+        "probes": {_text(name): outcome for name, outcome in report.probes.items()},
+    }
+    if report.started_at_ms is not UNSET and report.started_at_ms <= f.EPOCH_MS_MAX:
+        facts["started_at_ms"] = report.started_at_ms
+    if report.model_path is not UNSET:
+        facts["model_path"] = _text(report.model_path)
+    if report.model_bytes is not UNSET:
+        facts["model_bytes"] = report.model_bytes
+    return facts
 
 
 def _text(value: str | UnsetType) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from controlplane.telemetry.promql.errors import Unanswerable
 from controlplane.telemetry.promql.values import Identity, Labels, Scalar, Vector, dropped, empty, identity, kept
 from controlplane.telemetry.store.columns import Floats, Ints
-from wire.remote_write import METRIC_NAME
+from wire.write_body import METRIC_NAME
 
 
 @dataclass(frozen=True)

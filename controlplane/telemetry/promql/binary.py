@@ -22,7 +22,7 @@ from controlplane.telemetry.promql.values import (
     kept,
 )
 from controlplane.telemetry.store.columns import Bools, Floats, Ints
-from wire.remote_write import METRIC_NAME
+from wire.write_body import METRIC_NAME
 
 ARITHMETIC: dict[str, Callable[[Floats, Floats], Floats]] = {
     "+": np.add,

@@ -19,7 +19,7 @@ from controlplane.telemetry.promql.values import Scalar, Value, Vector, Windows,
 from controlplane.telemetry.store.columns import Bools, Columns, Ints, bits_of
 from controlplane.telemetry.store.matching import Matcher, Operator
 from controlplane.telemetry.store.reader import Selection
-from wire.remote_write import METRIC_NAME, STALE_BITS
+from wire.write_body import METRIC_NAME, STALE_BITS
 
 LOOK_BACK_MS = 5 * 60_000
 Select = Callable[[Sequence[Matcher], int, int, Callable[[int], None]], Selection]

@@ -12,7 +12,7 @@ from controlplane.telemetry.promql.binary import OPERATORS
 from controlplane.telemetry.promql.errors import BadQuery, Unsupported
 from controlplane.telemetry.promql.functions import CALLS
 from controlplane.telemetry.store.matching import BadMatcher, Matcher, Operator
-from wire.remote_write import METRIC_NAME
+from wire.write_body import METRIC_NAME
 
 MAX_CHARACTERS = 16_384
 # The parser and the evaluation go down the tree by recursion: this bounds their stacks.

@@ -8,7 +8,7 @@ import numpy as np
 
 from controlplane.telemetry.promql.values import Identity, Labels, Scalar, Vector, dropped, empty, identity
 from controlplane.telemetry.store.columns import Bools, Floats
-from wire.remote_write import METRIC_NAME
+from wire.write_body import METRIC_NAME
 
 _BUCKET = "le"
 # Relative; smaller differences between neighbouring buckets are rounding, not observations.

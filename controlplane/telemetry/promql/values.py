@@ -10,7 +10,7 @@ import numpy as np
 
 from controlplane.telemetry.promql.errors import Unanswerable
 from controlplane.telemetry.store.columns import Bools, Floats, Ints
-from wire.remote_write import METRIC_NAME
+from wire.write_body import METRIC_NAME
 
 Labels = dict[str, str]
 Identity = tuple[tuple[str, str], ...]

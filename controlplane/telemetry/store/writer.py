@@ -18,7 +18,7 @@ from controlplane.telemetry.store.codec import decode_times, decode_values
 from controlplane.telemetry.store.columns import Columns, Ints, bits_of, pack_batch, unpack_batch
 from controlplane.telemetry.store.database import StoreUnavailable, connect, transaction
 from wire.problems import Problem
-from wire.remote_write import Key
+from wire.write_body import Key
 
 
 class SeriesRemoved(RuntimeError):

@@ -14,6 +14,7 @@ from controlplane.alerts.models import NodeEvent
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.models import AuditEntry, Role
 from controlplane.core.security import Caller
+from controlplane.fleet.models import EngineKind
 from controlplane.fleet.services import ENGINES, NODES
 from controlplane.web import fleet as fleet_read
 from controlplane.web.access import page
@@ -21,6 +22,7 @@ from controlplane.web.convergence import change_of, progress_of
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.panels import shared_panel
 from controlplane.web.views.review import Proposal, confirm
+from wire.canonical import Document
 
 EVENT_ROWS = 20
 HISTORY_ROWS = 10
@@ -56,8 +58,21 @@ def node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
         "change": change,
         "convergence": change and progress_of(change),
         "curl_node": curl(request, "GET", f"/nodes/{name}"),
+        "found_engines": [
+            _found_line(request, number, found, name) for number, found in enumerate(line.row.found_engines)
+        ],
     }
     return render(request, "web/node.html", context)
+
+
+def _found_line(request: HttpRequest, number: int, found: Document, node: str) -> Document:
+    """An engine that no configuration names, and the call that adds it: NAME and POOL are a person's to choose."""
+    served_model = next(iter(found["models"]), "MODEL")
+    row = {"name": "NAME", "pool": "POOL", "url": found["url"], "kind": found["kind"], "served_model": served_model}
+    call = curl(request, "POST", "/engines", query=reason_of(request), body={**row, "node": node})
+    # Letters alone: each is the id of an element.
+    letters = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+    return {**found, "kind_label": EngineKind(found["kind"]).label, "id": f"curl-found-{letters}", "curl": call}
 
 
 @page(Role.OPERATOR)

@@ -51,6 +51,12 @@ events = st.builds(
         ("nvml_failed", "warning", ("incident", "warning")),
         ("engine_down", "critical", ("incident", "critical")),
         ("engine_hung", "critical", ("incident", "critical")),
+        ("engine_paused", "warning", ("incident", "warning")),
+        ("engine_restarted", "warning", ("incident", "warning")),
+        ("engine_restarted", "info", ("note", "informational")),
+        ("engine_sleeping", "info", ("note", "informational")),
+        ("engine_probe_failed", "warning", ("incident", "warning")),
+        ("engine_probe_ok", "info", ("resolve", "recovered")),
         ("gpu_recovered", "info", ("resolve", "recovered")),
         ("nvml_recovered", "info", ("resolve", "recovered")),
         ("engine_up", "info", ("resolve", "recovered")),
@@ -76,6 +82,9 @@ def test_kind_and_severity_decide(kind: str, severity: str, expected: tuple[str,
         ("nvml_failed", "NVML fails", "nvml", {"alertname": "NvmlFailed", "node": "n1"}),
         ("engine_down", "refused", "e1", {"alertname": "EngineDown", "node": "n1", "engine": "e1"}),
         ("engine_hung", "hangs", "e1", {"alertname": "EngineHung", "node": "n1", "engine": "e1"}),
+        ("engine_paused", "paused", "e1", {"alertname": "EnginePaused", "node": "n1", "engine": "e1"}),
+        ("engine_restarted", "new", "e1", {"alertname": "EngineRestarted", "node": "n1", "engine": "e1"}),
+        ("engine_probe_failed", "no", "e1", {"alertname": "EngineProbeFailed", "node": "n1", "engine": "e1"}),
         ("new", "x", "y", {"alertname": "NodeEvent", "node": "n1", "kind": "new", "subject": "y"}),
     ],
 )  # fmt: skip
@@ -115,10 +124,15 @@ def test_a_recovery_ends_exactly_what_the_same_subject_opened(kind: str, subject
         assert opened not in judge(happened(recovery, "info", subject=f"{subject}'")).resolves
 
 
-def test_an_engine_that_is_up_again_neither_is_down_nor_hangs() -> None:
+def test_an_engine_that_is_up_again_neither_is_down_nor_hangs_nor_stands() -> None:
     resolves = judge(happened("engine_up", "info", subject="e1")).resolves
-    assert sorted(labels["alertname"] for labels in resolves) == ["EngineDown", "EngineHung"]
-    assert sorted(map(str, resolves)) == sorted(map(str, engine_labels("n1", "e1")))
+    assert sorted(labels["alertname"] for labels in resolves) == ["EngineDown", "EngineHung", "EnginePaused"]
+    assert all(labels in engine_labels("n1", "e1") for labels in resolves)
+
+
+def test_every_incident_that_an_engine_can_have_is_among_those_of_a_removed_one() -> None:
+    about = {cause.alertname for cause in CAUSES.values() if cause.about == "engine"}
+    assert {labels["alertname"] for labels in engine_labels("n1", "e1")} == about
 
 
 moments = st.datetimes(datetime(1970, 1, 1), datetime(9999, 1, 1), timezones=st.just(UTC))

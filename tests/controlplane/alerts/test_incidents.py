@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -13,6 +14,7 @@ from controlplane.alerts.models import Incident, IncidentEntry, IncidentState, N
 from controlplane.alerts.services import incidents
 from controlplane.alerts.services.settling import SETTLE
 from controlplane.alerts.tasks import prune, settle_incidents
+from controlplane.core.fields import epoch_ms
 from controlplane.core.models import AuditEntry, Target
 from controlplane.fleet.models import Node
 from controlplane.fleet.services import take_report
@@ -303,6 +305,46 @@ def test_a_hang_is_over_when_its_engine_is_up_and_nothing_is_said_against_it(pos
     take_report("n1", NodeReport(version="1", engines=[hung]), later)
     assert settle_incidents() == 0
     take_report("n1", NodeReport(version="1", engines=[EngineReport(name="e1", state="up")]), later)
+    assert settle_incidents() == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "ill", "well"),
+    [
+        ("engine_hung", {"condition": "hung"}, {}),
+        ("engine_paused", {"condition": "paused"}, {}),
+        # Without probes nothing says that it answers them well again.
+        ("engine_probe_failed", {"probes": {}}, {"probes": {"json_schema": "ok"}}),
+        ("engine_probe_failed", {"probes": {"json_schema": "failed"}}, {"probes": {"json_schema": "ok"}}),
+    ],
+)
+def test_what_an_engine_that_is_up_still_has_goes_on_until_its_report_says_otherwise(
+    post: Post, kind: str, ill: dict[str, Any], well: dict[str, Any]
+) -> None:
+    post(event(kind, "warning", subject="e1"))
+    later = timezone.now() + SETTLE * 2
+    for facts, settled in ((ill, 0), (well, 1)):
+        take_report("n1", NodeReport(version="1", engines=[EngineReport(name="e1", state="up", **facts)]), later)
+        assert settle_incidents() == settled
+
+
+def test_a_pause_is_over_with_the_next_start_and_one_that_comes_late_opens_nothing(post: Post) -> None:
+    told = timezone.now()
+    post(event("engine_paused", "warning", subject="e1"))
+    post(event("engine_up", "info", subject="e1"))
+    assert Incident.objects.get().state == IncidentState.RESOLVED
+    late = epoch_ms(told - timedelta(seconds=5))
+    post(event("engine_paused", "warning", subject="e1", at=late))
+    assert not Incident.objects.filter(state=IncidentState.FIRING).exists()
+
+
+def test_a_restart_that_nobody_asked_for_calls_and_is_over_when_it_stays_the_only_one(post: Post) -> None:
+    post(event("engine_restarted", "info", subject="e1"))
+    assert not Incident.objects.exists()
+    post(event("engine_restarted", "warning", subject="e1"))
+    assert Incident.objects.get().labels["alertname"] == "EngineRestarted"
+    assert settle_incidents() == 0
+    NodeEvent.objects.update(received_at=hours_ago(2))
     assert settle_incidents() == 1
 
 

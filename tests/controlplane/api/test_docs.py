@@ -64,7 +64,7 @@ def test_every_call_declares_how_it_refuses_and_refusals_are_so(db: None, admin:
         ("/targets/enrol", "201", {"target_id", "token", "expires_at_ms"}),
         ("/targets/rotate", "200", {"target_id", "token", "expires_at_ms"}),
         ("/config/ack", "200", {"taken"}),
-        ("/nodes/report", "200", {"taken", "unknown_engines"}),
+        ("/nodes/report", "200", {"taken", "unknown_engines", "unknown_acts"}),
     ],
 )
 def test_what_targets_are_answered_is_declared(

@@ -95,7 +95,8 @@ def test_a_node_that_enrols_is_in_the_fleet(admin: Rest, newest: Callable[[], He
     assert admin.get("/nodes/n-7").status_code == 200
     newest()
     assert Rest(token).get("/config/snapshot").json()["node"] == {"name": "n-7", "cordoned": False}
-    assert Rest(token).post("/nodes/report", {"version": "1"}).json() == {"taken": True, "unknown_engines": []}
+    taken = {"taken": True, "unknown_engines": [], "unknown_acts": []}
+    assert Rest(token).post("/nodes/report", {"version": "1"}).json() == taken
     assert admin.get("/nodes/n-7").json()["agent_version"] == "1"
 
 

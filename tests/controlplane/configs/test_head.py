@@ -34,6 +34,17 @@ _engine = st.fixed_dictionaries(
     },
     optional={"node": st.sampled_from(NODES), "api_key_encrypted": st.sampled_from(["sealed-1", "sealed-2"])},
 )
+_act = st.fixed_dictionaries(
+    {
+        "node": st.sampled_from(NODES),
+        "action": st.just("sleep"),
+        "order": st.integers(1, 3),
+        "issued_at_ms": st.just(1),
+        "expires_at_ms": st.just(2),
+    },
+    optional={"engine": st.just("e-1"), "arguments": st.just({"level": 1})},
+)
+ACTS = tuple(digit * 32 for digit in "abc")
 _node = st.booleans().map(lambda cordoned: {"cordoned": cordoned})
 
 
@@ -51,6 +62,7 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
             )
         ),
         "nodes": {name: {"name": name, **draw(_node)} for name in draw(st.sets(st.sampled_from(NODES)))},
+        "acts": draw(st.dictionaries(st.sampled_from(ACTS), _act)),
     }
     return {section: entries for section, entries in whole.items() if entries or draw(st.booleans())}
 
@@ -118,8 +130,15 @@ def test_a_slice_that_did_not_change_is_the_same_object(history: list[dict[str, 
             pools_same = before.content["pools"] == after.content["pools"]
             engines_same = before.content.get("engines") == after.content.get("engines")
             nodes_same = before.content.get("nodes") == after.content.get("nodes")
-            if pools_same and engines_same and nodes_same:
+            acts_same = told.content["acts"] == tells.content["acts"]
+            if pools_same and engines_same and nodes_same and acts_same:
                 assert told is tells
+        gateways_parts = [
+            {section: entries for section, entries in head.content.items() if section not in ("nodes", "acts")}
+            for head in (before, after)
+        ]
+        if gateways_parts[0] == gateways_parts[1]:
+            assert before.slice("gateway", "any") is after.slice("gateway", "any")
 
 
 @given(configurations())
@@ -133,6 +152,12 @@ def test_targets_can_read_every_slice(content: dict[str, Any]) -> None:
         check_canonical(slice)
         decoded = decode_snapshot(slice)
         assert isinstance(decoded, NodeSnapshot)
+        own = {act_id: act for act_id, act in content.get("acts", {}).items() if act["node"] == node}
+        assert {act_id: {"node": node, **act} for act_id, act in slice["acts"].items()} == own
+        assert decoded.acts.keys() == own.keys()
+        for name, engine in decoded.engines.items():
+            whole = content["engines"][name]
+            assert (engine.served_model, engine.cordoned) == (whole["served_model"], whole["cordoned"])
         assert decoded.engines.keys() == {
             name for name, engine in content.get("engines", {}).items() if engine.get("node") == node
         }

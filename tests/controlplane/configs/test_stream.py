@@ -86,7 +86,7 @@ def test_a_node_hears_nothing_of_what_does_not_concern_it(live: Live) -> None:
     event = stream.next()
     assert isinstance(event, PatchEvent)
     assert event.patch == {"node": {"cordoned": True, "cordon_reason": "because of a test"}}
-    assert set(stream.held.content) == {"kind", "schema", "node", "engines"}
+    assert set(stream.held.content) == {"kind", "schema", "node", "engines", "acts"}
     stream.close()
 
 

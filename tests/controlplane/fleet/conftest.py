@@ -8,6 +8,8 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
+from tests.controlplane.conftest import Rest
+
 MODEL = "meta-llama/Llama-3.1-8B"
 ENGINE = {"name": "e1", "url": "http://10.0.0.1:8000", "pool": "short", "served_model": MODEL, "node": "n1"}
 
@@ -39,6 +41,18 @@ def upload(admin):
         return admin.client.generic("POST", path, content, content_type="application/octet-stream", headers=headers)
 
     return send
+
+
+@pytest.fixture
+def agent(fleet) -> Rest:
+    """The enrolled agent of n1."""
+    return enrolled(fleet, "n1")
+
+
+def enrolled(admin: Rest, node: str) -> Rest:
+    joined = admin.post("/targets/join-tokens", {"kind": "node", "name": node}).json()["secret"]
+    asks = {"join_token": joined, "kind": "node", "name": node, "version": "1", "protocol": 1}
+    return Rest(Rest(None).post("/targets/enrol", asks).json()["token"])
 
 
 def problem_paths(answer) -> set[str]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from controlplane.core.models import Role
+from controlplane.fleet.acts_api import router as acts_router
 from controlplane.fleet.api import router
 from tests.controlplane.core.access import Call, check_access, routes_of
 
@@ -35,9 +36,15 @@ CALLS = [
     Call("POST", "/artifacts", Role.ADMIN),
     Call("DELETE", "/artifacts/{sha256}", Role.ADMIN),
 ]
+ACT_CALLS = [
+    Call("GET", "/acts", Role.VIEWER),
+    Call("POST", "/acts", Role.OPERATOR),
+    Call("GET", "/acts/{act_id}", Role.VIEWER),
+    Call("POST", "/acts/{act_id}/cancel", Role.OPERATOR),
+]
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.method} {call.path}")
+@pytest.mark.parametrize("call", CALLS + ACT_CALLS, ids=lambda call: f"{call.method} {call.path}")
 def test_a_route_takes_its_role_and_no_lesser(rest_of, call):
     check_access(rest_of, call)
 
@@ -46,3 +53,4 @@ def test_the_table_has_every_route():
     # Where the whole API is put together, the call with which targets fetch a file is added; it has tests of its own.
     fetch = ("GET", "/artifacts/{sha256}")
     assert {call[:2] for call in CALLS} == routes_of(router) - {fetch}
+    assert {call[:2] for call in ACT_CALLS} == routes_of(acts_router)

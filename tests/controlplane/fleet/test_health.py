@@ -53,6 +53,33 @@ def ago(seconds: float) -> datetime:
         (node(gpu_source="none", gpu_problems=["no library"]), [], [], ("ok", ["no_gpu: no library"])),
         (node(), [], [Engine(name="e1", state="up", cordoned=True)], ("ok", ["engine_cordoned: e1"])),
         (node(), [], [Engine(name="e1", state="starting")], ("ok", [])),
+        (
+            node(),
+            [],
+            [Engine(name="e1", state="up", condition="hung", error="no token for 60 s")],
+            ("degraded", ["engine_hung: e1: no token for 60 s"]),
+        ),
+        (
+            node(),
+            [],
+            [
+                Engine(name="e1", state="up", facts={"probes": {"json_schema": "failed", "canary": "ok"}}),
+                Engine(name="e2", state="up", facts={"probes": {"json_schema": "ok"}}),
+            ],
+            ("degraded", ["engine_probe_failed: e1: json_schema"]),
+        ),
+        (
+            node(),
+            [],
+            [Engine(name="e1", state="up", condition="paused"), Engine(name="e2", state="up", condition="sleeping")],
+            ("ok", ["engine_paused: e1", "engine_sleeping: e2"]),
+        ),
+        (
+            node(),
+            [],
+            [Engine(name="e1", state="down", condition="unreachable", error="no answer")],
+            ("degraded", ["engine_down: e1: no answer"]),
+        ),
     ],
 )
 def test_a_nodes_state_is_the_gravest_and_all_reasons_are_named(row, gpus, engines, expected):

@@ -13,7 +13,7 @@ from controlplane.fleet.services import ENGINES, MODELS, NODES, POOLS, take_repo
 from tests.controlplane.core.configuration import compiled
 from tests.controlplane.core.racing import at_once, meeting, two_writers
 from tests.controlplane.fleet.conftest import ENGINE, MODEL
-from wire.messages import EngineReport, GpuReport, NodeReport
+from wire.messages import EngineReport, FoundEngine, GpuReport, NodeReport
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LATER = datetime(2026, 1, 2, 3, 4, 20, tzinfo=UTC)
@@ -32,12 +32,57 @@ def test_inventory_and_state_are_stored_without_audit_or_configuration(fleet):
         driver_version="580.1",
         gpu_source="nvml",
     )
-    assert take_report("n1", report, NOW) == []
+    assert take_report("n1", report, NOW) == ([], [])
     node, engine = Node.objects.get(), Engine.objects.get()
     assert (node.agent_version, node.driver_version, node.gpu_source, node.reported_at) == ("1.2", "580.1", "nvml", NOW)
     assert (engine.state, engine.version, engine.error, engine.reported_at) == ("down", "0.32.0", "refused\ufffd", NOW)
     assert [item["uuid"] for item in fleet.get("/gpus?node=n1").json()["items"]] == ["GPU-a", "GPU-b"]
     assert AuditEntry.objects.count() == written
+
+
+def test_what_an_agent_tells_of_an_engine_is_shown_with_it_and_kept_out_of_the_audit(fleet):
+    told = EngineReport(
+        name="e1",
+        state="up",
+        condition="sleeping",
+        started_at_ms=1_767_323_045_678,
+        arguments={"max-model-len": "8192\x00"},
+        start_phases_ms={"load": 4200},
+        model_path="/models/llama",
+        model_bytes=16 << 30,
+        probes={"json_schema": "failed"},
+    )
+    take_report("n1", NodeReport(version="1", engines=[told]), NOW)
+    for shown in (fleet.get("/engines/e1").json(), fleet.get("/engines").json()["items"][0]):
+        assert (shown["condition"], shown["started_at"]) == ("sleeping", "2026-01-02T03:04:05.678Z")
+        assert shown["arguments"] == {"max-model-len": "8192\ufffd"}
+        assert (shown["start_phases_ms"], shown["probes"]) == ({"load": 4200}, {"json_schema": "failed"})
+        assert (shown["model_path"], shown["model_bytes"]) == ("/models/llama", 16 << 30)
+    fleet.post("/engines/e1/cordon")
+    assert "arguments" not in str(AuditEntry.objects.latest("pk").after)
+    take_report("n1", NodeReport(version="1", engines=[EngineReport(name="e1", state="down")]), LATER)
+    later = fleet.get("/engines/e1").json()
+    assert (later["condition"], later["arguments"], later["model_bytes"]) == ("ok", {}, None)
+
+
+def test_a_start_in_no_calendar_is_not_shown(fleet):
+    engine = EngineReport(name="e1", state="up", started_at_ms=2**53 - 1)
+    take_report("n1", NodeReport(version="1", engines=[engine]), NOW)
+    assert fleet.get("/engines/e1").json()["started_at"] is None
+
+
+def test_what_a_node_allows_and_finds_is_shown_with_it(fleet):
+    found = FoundEngine("http://127.0.0.1:8001", "vllm", version="0.11.0", models=["a\x00"])
+    allowed = {"": ["release_gpus"], "e1": ["sleep", "wake"]}
+    take_report("n1", NodeReport(version="1", found_engines=[found], allowed_acts=allowed), NOW)
+    shown = fleet.get("/nodes/n1").json()
+    assert shown["allowed_acts"] == allowed
+    assert shown["found_engines"] == [
+        {"url": "http://127.0.0.1:8001", "kind": "vllm", "version": "0.11.0", "models": ["a\ufffd"]}
+    ]
+    take_report("n1", NodeReport(version="1"), LATER)
+    later = fleet.get("/nodes/n1").json()
+    assert (later["allowed_acts"], later["found_engines"]) == ({}, [])
 
 
 def test_a_gpu_that_vanished_is_removed_and_one_that_stayed_is_the_same_row(fleet):
@@ -72,7 +117,7 @@ def test_an_engine_that_is_not_the_nodes_is_ignored_and_named(fleet):
     fleet.post("/nodes", {"name": "n2"})
     fleet.post("/engines", {**ENGINE, "name": "e2", "node": "n2"})
     engines = [EngineReport(name=name, state="up", kv_capacity_tokens=7) for name in ("e1", "e2", "ghost")]
-    assert take_report("n1", NodeReport(version="1", engines=engines), NOW) == ["e2", "ghost"]
+    assert take_report("n1", NodeReport(version="1", engines=engines), NOW) == (["e2", "ghost"], [])
     foreign = Engine.objects.get(name="e2")
     assert (foreign.state, foreign.kv_capacity_tokens) == ("unknown", None)
 

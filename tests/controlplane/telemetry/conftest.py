@@ -18,7 +18,7 @@ from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
 from tests.controlplane.conftest import Rest
 from tests.controlplane.telemetry.filling import store
-from wire.remote_write import CONTENT_ENCODING, CONTENT_TYPE, Series, encode
+from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, Series, encode
 
 BASE = "/prometheus/api/v1"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from controlplane.telemetry.store.admission import Window
 from controlplane.telemetry.store.writer import Owner, writer_of
-from wire.remote_write import Key, Series, key_of
+from wire.write_body import Key, Series, key_of
 
 ANY_TIME = Window(oldest_ms=-(2**60), newest_ms=2**60, late_ms=300_000)
 MANY_SERIES = 1_000_000

@@ -33,7 +33,7 @@ from controlplane.telemetry.store.reader import Reader
 from controlplane.telemetry.store.writer import Owner
 from tests.controlplane.telemetry.filling import store
 from tests.services import Process, free_port, service_binary
-from wire.remote_write import CONTENT_ENCODING, CONTENT_TYPE, STALE, VERSION, VERSION_HEADER, Series, encode
+from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, STALE, VERSION, VERSION_HEADER, Series, encode
 
 STEP_MS = 15_000
 COUNT = 200

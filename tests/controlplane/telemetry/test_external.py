@@ -15,7 +15,7 @@ from controlplane.telemetry.promql.errors import BadQuery, Unavailable
 from controlplane.telemetry.results import Sample
 from tests.controlplane.telemetry.filling import named
 from tests.services import Process, answers_ok, free_port, service_binary, wait_for
-from wire.remote_write import Series
+from wire.write_body import Series
 
 JSON = {"Content-Type": "application/json"}
 

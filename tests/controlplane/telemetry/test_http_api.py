@@ -13,7 +13,7 @@ from controlplane.telemetry.promql.errors import BadQuery
 from controlplane.telemetry.tasks import compact_metrics
 from tests.controlplane.telemetry.conftest import BASE
 from tests.controlplane.telemetry.filling import named
-from wire.remote_write import Series
+from wire.write_body import Series
 
 READS = {
     "query": {"query": "up"},

@@ -14,7 +14,7 @@ from controlplane.telemetry import ingest, receiver
 from controlplane.telemetry.ingest import PATH, with_remote_write
 from tests.controlplane.telemetry.conftest import Pusher
 from tests.controlplane.telemetry.test_receiver import stored
-from wire.remote_write import Series, encode
+from wire.write_body import Series, encode
 
 pytestmark = pytest.mark.django_db(transaction=True)
 END = {"type": "http.disconnect"}

@@ -21,8 +21,9 @@ from controlplane.telemetry.store.packing import pack
 from controlplane.telemetry.store.writer import writer_of
 from tests.controlplane.telemetry.conftest import BASE
 from tests.controlplane.telemetry.filling import named
-from wire.remote_write import STALE, Body, Bounds, Series, encode, key_of
+from wire.remote_write import Body, Bounds
 from wire.remote_write_pb2 import WriteRequest
+from wire.write_body import STALE, Series, encode, key_of
 
 
 def stored(path: Any) -> int:

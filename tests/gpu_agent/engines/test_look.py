@@ -10,8 +10,9 @@ import pytest
 from aiohttp import web
 from msgspec import UNSET
 
-from gpu_agent.engines.look import look_at
+from gpu_agent.engines.look import Wanted, look_at
 from gpu_agent.engines.pages import EnginePages
+from gpu_agent.policy import EnginePolicy, NodePolicy
 from tests.gpu_agent.engines.reading import page_of
 from tests.gpu_agent.fake_engine import VLLM_METRICS
 from tests.services import free_port
@@ -60,13 +61,31 @@ async def test_an_engine_that_is_not_there_is_down(pages):
 async def test_an_engine_that_fails_its_health_check_is_down(engine, pages, status):
     engine.pages["/health"] = (status, b"")
     seen = (await look_at(pages, "e1", vllm(engine.url))).report
-    assert seen == EngineReport("e1", "down", error=f"/health: answered {status}")
+    assert seen == EngineReport("e1", "down", error=f"/health: answered {status}", condition="dead")
 
 
 async def test_an_engine_that_hangs_is_down(engine, hasty_pages):
     engine.hung.add("/health")
     seen = (await look_at(hasty_pages, "e1", vllm(engine.url))).report
-    assert seen == EngineReport("e1", "down", error="/health: no answer in time")
+    assert seen == EngineReport("e1", "down", error="/health: no answer in time", condition="unreachable")
+
+
+async def test_an_engine_where_nobody_listens_is_dead_and_said_to_have_refused(pages):
+    look = await look_at(pages, "e1", vllm(f"http://127.0.0.1:{free_port()}"))
+    assert (look.report.condition, look.refused) == ("dead", True)
+
+
+async def test_an_engine_that_closes_the_connection_is_dead_and_has_not_refused(pages):
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        look = await look_at(pages, "e1", vllm(f"http://127.0.0.1:{port}"))
+    assert (look.report.condition, look.refused) == ("dead", False)
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "-", "a" * 64])
+async def test_an_engine_whose_host_has_no_address_is_unreachable(pages, host):
+    look = await look_at(pages, "e1", vllm(f"http://{host}:8000"))
+    assert (look.report.state, look.report.condition, look.refused) == ("down", "unreachable", False)
 
 
 async def test_what_cannot_be_read_is_left_out_and_said(engine, pages):
@@ -99,7 +118,22 @@ async def test_pages_that_hang_share_one_deadline_and_hold_back_none_that_answer
 @pytest.mark.parametrize(
     ("kind", "pages_of_kind"),
     [
-        ("triton", {"/v2/health/ready": (200, b""), "/v2": (200, b'{"name":"triton","version":"2.61.0"}')}),
+        (
+            "triton",
+            {
+                "/v2/health/ready": (200, b""),
+                "/v2": (200, b'{"name":"triton","version":"2.61.0"}'),
+                "/metrics": (200, b'nv_inference_request_success{model="m"} 1\n'),
+            },
+        ),
+        (
+            "trtllm",
+            {
+                "/health": (200, b""),
+                "/version": (200, b'{"version":"2.61.0"}'),
+                "/prometheus/metrics": (200, b"trtllm_num_requests_running 1\n"),
+            },
+        ),
         ("ollama", {"/api/version": (200, b'{"version":"2.61.0"}')}),
         (
             "tgi",
@@ -118,15 +152,20 @@ async def test_other_kinds_are_asked_at_their_own_pages(engine, pages, kind, pag
 
 
 @pytest.mark.parametrize(
-    ("kind", "path"), [("sglang", "/metrics"), ("llamacpp", "/metrics"), ("trtllm", "/prometheus/metrics")]
+    ("kind", "paths"),
+    [
+        ("sglang", ["/health", "/metrics"]),
+        ("llamacpp", ["/health", "/metrics", "/slots"]),
+        ("trtllm", ["/health", "/prometheus/metrics", "/version"]),
+    ],
 )
-async def test_a_kind_without_a_version_page_is_asked_for_its_health_and_metrics_alone(engine, pages, kind, path):
-    engine.pages = {"/health": (200, b""), path: (200, page_of(kind))}
+async def test_a_page_that_a_server_does_not_have_is_no_failure(engine, pages, kind, paths):
+    engine.pages = {"/health": (200, b""), **{path: (200, page_of(kind)) for path in paths if "metrics" in path}}
     look = await look_at(pages, "e1", NodeEngine(engine.url, kind, "short", "llama"))
     assert look.report.state == "up"
     assert look.report.error is UNSET
     assert look.numbers
-    assert sorted(request.path for request in engine.requests) == ["/health", path]
+    assert sorted(request.path for request in engine.requests) == paths
 
 
 async def test_one_read_of_the_metrics_page_serves_capacity_and_numbers(engine, pages):
@@ -153,6 +192,63 @@ async def test_what_is_no_metrics_page_leaves_the_engine_up_and_gives_no_number(
     look = await look_at(pages, "e1", vllm(engine.url))
     assert (look.report.state, look.report.kv_capacity_tokens, look.numbers) == ("up", UNSET, [])
     assert reason in str(look.report.error)
+
+
+async def test_a_metrics_page_that_fails_leaves_the_engine_up_and_is_said(engine, pages):
+    # As vLLM's is while the directory that its processes share lies on a network volume.
+    engine.pages["/metrics"] = (500, b"Internal Server Error")
+    look = await look_at(pages, "e1", vllm(engine.url))
+    assert (look.report.state, look.report.version, look.numbers, look.own) == ("up", "0.32.0", [], [])
+    assert look.report.error == "/metrics: answered 500"
+
+
+async def test_the_nodes_policy_says_where_the_metrics_page_is(engine, pages):
+    engine.pages = {"/v2/health/ready": (200, b""), "/8002/metrics": (200, page_of("triton"))}
+    triton = NodeEngine(engine.url, "triton", "short", "llama", served_model="llama")
+    policy = NodePolicy(engines={"e1": EnginePolicy(metrics_url=f"{engine.url}/8002/metrics")})
+    look = await look_at(pages, "e1", triton, Wanted(policy))
+    assert look.report.error is UNSET
+    assert ("requests_waiting", (), 6) in look.numbers
+    unsaid = await look_at(pages, "e2", triton, Wanted(policy))
+    assert "name Triton's metrics page as metrics_url in this node's policy" in str(unsaid.report.error)
+
+
+async def test_slots_say_what_the_metrics_page_does_not(engine, pages):
+    slots = b'[{"n_ctx":4096,"is_processing":true,"n_prompt_tokens":1024}]'
+    engine.pages = {"/health": (200, b""), "/metrics": (200, page_of("llamacpp")), "/slots": (200, slots)}
+    llamacpp = NodeEngine(engine.url, "llamacpp", "short", "llama")
+    look = await look_at(pages, "e1", llamacpp)
+    assert look.report.kv_capacity_tokens == 4096
+    assert ("kv_cache_usage_ratio", (), 0.25) in look.numbers
+    engine.pages["/metrics"] = (200, page_of("llamacpp") + b"llamacpp:kv_cache_usage_ratio 0.5\n")
+    numbers = (await look_at(pages, "e1", llamacpp)).numbers
+    assert [reading.value for reading in numbers if reading.name == "kv_cache_usage_ratio"] == [0.5]
+
+
+async def test_one_page_is_read_once_for_all_that_it_says(engine, pages):
+    info = b'{"version":"2.0.1","model_id":"m","max_batch_total_tokens":32000}'
+    engine.pages = {"/health": (200, b""), "/info": (200, info), "/metrics": (200, page_of("tgi"))}
+    seen = (await look_at(pages, "e1", NodeEngine(engine.url, "tgi", "short", "llama"))).report
+    assert seen == EngineReport("e1", "up", version="2.0.1", kv_capacity_tokens=32_000)
+    assert sorted(request.path for request in engine.requests) == ["/health", "/info", "/metrics"]
+
+
+async def test_ranks_and_an_engines_own_series_come_with_its_look(engine, pages):
+    ranks = b"".join(b'vllm:num_requests_running{engine="%d"} %d\n' % (rank, rank) for rank in range(2))
+    engine.pages["/metrics"] = (200, ranks + b'vllm:lora_requests_info{engine="1"} 3\n')
+    look = await look_at(pages, "e1", vllm(engine.url))
+    assert look.ranks["1"] == [("requests_running", (), 1)]
+    assert look.own == [("vllm:lora_requests_info", {"rank": "1"}, 3)]
+    assert (await look_at(pages, "e1", vllm(engine.url), Wanted(own_series=()))).own == []
+
+
+async def test_own_series_that_cannot_pass_are_named_and_cost_no_number(engine, pages):
+    many = b"".join(b'vllm:lora_requests_info{adapter="%d"} 1\n' % place for place in range(501))
+    engine.pages["/metrics"] = (200, b"vllm:num_requests_running 1\n" + many)
+    look = await look_at(pages, "e1", vllm(engine.url))
+    assert look.numbers == [("requests_running", (), 1)]
+    assert look.own == []
+    assert str(look.report.error).startswith("/metrics: too_many_own_series: ")
 
 
 async def test_what_an_engine_says_stays_one_line(engine, pages):

@@ -57,10 +57,21 @@ def test_a_real_vllm_page_says_what_a_full_parser_reads_in_it():
         "generation_tokens_total": parsed["vllm:generation_tokens_total", ""],
         "prefix_cache_queries_tokens_total": parsed["vllm:prefix_cache_queries_total", ""],
         "prefix_cache_hits_tokens_total": parsed["vllm:prefix_cache_hits_total", ""],
+        "process_start_time_seconds": parsed["process_start_time_seconds", ""],
+        "awake": 1,
     }
     assert found == expected
     assert found["prompt_tokens_total"] == 54, "the page is of an engine that had work"
     assert found["ttft_seconds_bucket[1.0]"] == 3
+
+
+@pytest.mark.parametrize(("states", "awake"), [((1, 1), 1), ((1, 0), 0), ((0, 0), 0)])
+def test_a_server_is_as_awake_as_its_sleepiest_rank(states, awake):
+    lines = ["vllm:num_requests_running 0"]
+    for rank, state in enumerate(states):
+        for name, value in (("awake", state), ("weights_offloaded", 1 - state), ("discard_all", 0)):
+            lines.append(f'vllm:engine_sleep_state{{engine="{rank}",sleep_state="{name}"}} {value}')
+    assert read("\n".join([*lines, ""]).encode())["awake"] == awake
 
 
 def test_an_old_vllm_page_gives_the_same_names():
@@ -77,6 +88,14 @@ def test_an_old_vllm_page_gives_the_same_names():
         "inter_token_latency_seconds_count": 9,
         "inter_token_latency_seconds_sum": 0.5,
     }
+
+
+def test_vllm_before_0_7_called_the_time_in_the_queue_otherwise():
+    page = b"".join(
+        b'vllm:time_in_queue_requests_%b{model_name="m"%b} 2\n' % part
+        for part in ((b"bucket", b',le="+Inf"'), (b"sum", b""), (b"count", b""))
+    )
+    assert read(page) == {"queue_seconds_bucket[+Inf]": 2, "queue_seconds_sum": 2, "queue_seconds_count": 2}
 
 
 def test_of_an_old_and_a_new_name_on_one_page_the_new_one_counts():
@@ -97,7 +116,10 @@ def test_of_an_old_and_a_new_name_on_one_page_the_new_one_counts():
                 "preemptions_total": 2,
                 "prompt_tokens_total": 500,
                 "generation_tokens_total": 250,
+                "prefix_cache_queries_tokens_total": 500,
                 "prefix_cache_hits_tokens_total": 128,
+                "requests_finished_total[other]": 40,
+                "requests_finished_total[abort]": 4,
                 "ttft_seconds_bucket[0.1]": 1,
                 "inter_token_latency_seconds_count": 250,
                 "e2e_seconds_sum": 3,
@@ -111,13 +133,25 @@ def test_of_an_old_and_a_new_name_on_one_page_the_new_one_counts():
                 "requests_waiting": 5,
                 "prompt_tokens_total": 120,
                 "generation_tokens_total": 64,
+                "requests_finished_total[other]": 12,
+                "requests_finished_total[error]": 2,
+                "requests_finished_total[abort]": 3,
+                "tpot_seconds_bucket[0.02]": 1,
+                "tpot_seconds_sum": 0.05,
                 "e2e_seconds_bucket[0.5]": 1,
                 "queue_seconds_sum": 0.125,
             },
         ),
         (
             "llamacpp",
-            {"requests_running": 1, "requests_waiting": 4, "prompt_tokens_total": 96, "generation_tokens_total": 32},
+            {
+                "requests_running": 1,
+                "requests_waiting": 4,
+                "prompt_tokens_total": 256,
+                "generation_tokens_total": 32,
+                "prefix_cache_queries_tokens_total": 256,
+                "prefix_cache_hits_tokens_total": 160,
+            },
         ),
         (
             "trtllm",
@@ -128,7 +162,13 @@ def test_of_an_old_and_a_new_name_on_one_page_the_new_one_counts():
                 "prompt_tokens_total": 900,
                 "generation_tokens_total": 300,
                 "requests_finished_total[length]": 6,
-                "requests_finished_total[other]": 3,
+                "requests_finished_total[abort]": 1,
+                "requests_finished_total[other]": 2,
+                "requests_finished_total[error]": 6,
+                "kv_cache_capacity_tokens": 100_000,
+                "prefix_cache_queries_tokens_total": 1280,
+                "prefix_cache_hits_tokens_total": 960,
+                "tpot_seconds_bucket[0.01]": 3,
                 "ttft_seconds_count": 9,
             },
         ),
@@ -139,6 +179,8 @@ def test_other_kinds_give_the_same_names(kind, expected):
     assert {name: found.get(name) for name in expected} == pytest.approx(expected)
     if kind == "tgi":
         assert "kv_cache_capacity_tokens" not in found, "a batch's limit is not the size of the cache"
+    if kind == "trtllm":
+        assert "preemptions_total" not in found, "how many are paused now is no count of preemptions"
 
 
 def test_the_table_names_only_canonical_metrics():
@@ -247,3 +289,58 @@ def test_labels_as_long_as_a_line_may_be_hold_nothing_up(label):
     begun_seconds = time.process_time()
     assert read(b"vllm:kv_cache_usage_perc{%b} 0.5\n" % label) == {"kv_cache_usage_ratio": 0.5}
     assert time.process_time() - begun_seconds < 1
+
+
+@pytest.mark.parametrize(
+    "tokens_per_block",
+    [
+        b"",
+        b"trtllm_kv_cache_tokens_per_block NaN\n",
+        b'trtllm_kv_cache_tokens_per_block{pool="0"} 32\ntrtllm_kv_cache_tokens_per_block{pool="1"} 64\n',
+    ],
+)
+def test_blocks_are_no_tokens_where_a_page_does_not_say_how_many_one_has(tokens_per_block):
+    page = b"trtllm_kv_cache_max_blocks 10\ntrtllm_kv_cache_reused_blocks_total 5\ntrtllm_num_requests_running 1\n"
+    assert read(page + tokens_per_block, "trtllm") == {"requests_running": 1}
+
+
+def test_what_sglang_counts_by_priority_is_in_its_sum_already():
+    page = b'sglang:num_queue_reqs{priority=""} 5\nsglang:num_queue_reqs{priority="1"} 5\n'
+    assert read(page, "sglang") == {"requests_waiting": 5}
+
+
+@pytest.mark.parametrize(("share", "expected"), [(b"1.0000000001", 1.0), (b"1.2", None), (b"62.5", None)])
+def test_no_share_of_the_cache_is_larger_than_all_of_it(share, expected):
+    found = read(b"vllm:num_requests_running 1\nvllm:kv_cache_usage_perc " + share + b"\n")
+    assert found.get("kv_cache_usage_ratio") == expected
+
+
+def test_triton_counts_microseconds_and_has_no_buckets():
+    assert read(page_of("triton"), "triton", served_model="llama") == pytest.approx(
+        {
+            "requests_waiting": 6,
+            "requests_finished_total[other]": 20,
+            "requests_finished_total[error]": 4,
+            "requests_finished_total[abort]": 2,
+            "e2e_seconds_sum": 42.5,
+            "e2e_seconds_count": 20,
+            "queue_seconds_sum": 1.25,
+            "queue_seconds_count": 20,
+        }
+    )
+
+
+def test_on_a_page_of_triton_with_vllm_inside_what_vllm_says_holds():
+    assert read(page_of("triton") + VLLM, "triton", served_model="llama") == read(VLLM)
+
+
+def test_what_triton_alone_says_stays_where_vllm_inside_it_says_little():
+    # As Triton's vLLM backend shows it: eight of vLLM's metrics, under the name of Triton's model.
+    bridged = (TTFT % {b"rank": 0}).replace(b'engine="0"', b'model="llama",version="1"')
+    found = read(page_of("triton") + bridged, "triton", served_model="llama")
+    assert (found["ttft_seconds_count"], found["requests_waiting"], found["e2e_seconds_sum"]) == (4, 6, 42.5)
+
+
+def test_a_page_that_any_python_program_has_says_nothing_of_an_engine():
+    with pytest.raises(NotMetrics, match=r"^not_metrics: the page has no metric of vllm's"):
+        read(b"process_start_time_seconds 1.7e+09\npython_info 1\n")

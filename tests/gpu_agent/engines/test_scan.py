@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_agent.engines.scan import NotMetrics
-from tests.gpu_agent.engines.reading import page_of, read
+from tests.gpu_agent.engines.reading import page_of, read, scanned
 
 VLLM = page_of("vllm-0.32.0")
 RUNNING = b'vllm:num_requests_running{engine="0",model_name="m"} '
@@ -91,3 +91,10 @@ def test_whatever_a_page_holds_it_is_read_or_refused(noise, place):
     with contextlib.suppress(NotMetrics):
         found = read(page[:place] + noise + page[place:] + b"\n")
         assert all(math.isfinite(value) and value >= 0 for value in found.values())
+
+
+@given(st.integers(1, 3000))
+def test_how_a_page_is_cut_does_not_matter_to_an_engines_own_series(chunk_bytes):
+    whole, cut = (scanned(VLLM, own=("vllm:prompt_tokens*",), chunk_bytes=size) for size in (len(VLLM), chunk_bytes))
+    assert whole.own_lines
+    assert cut.own_lines == whole.own_lines

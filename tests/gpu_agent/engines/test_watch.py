@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from msgspec import UNSET
 
-from gpu_agent.engines.look import Look, look_at
+from gpu_agent.engines.keys import EngineKeys
+from gpu_agent.engines.look import Wanted, look_at
 from gpu_agent.engines.pages import EnginePages
+from gpu_agent.engines.probes import ProbeOptions, Probes
 from gpu_agent.engines.watch import EngineWatch
+from gpu_agent.policy import NodePolicy
 from tests.gpu_agent.fake_engine import fake_engine
 from tests.wire.fake_control import DEADLINE_SECONDS
 from wire.snapshot import NodeEngine
@@ -19,14 +23,18 @@ def seen():
     return {}
 
 
+def watching(on_look, told=None, **options):
+    """A watch without probes. `told`: takes each event as (engine, kind, severity, detail)."""
+    pages = EnginePages(timeout_seconds=2, limit_bytes=2**20)
+    told = [] if told is None else told
+    tell = lambda name, one: told.append((name, *one))  # noqa: E731
+    probes = Probes(pages, tell, EngineKeys(NodePolicy()), ProbeOptions(0, 0, 1))
+    return EngineWatch(pages, on_look, tell, probes, hung_seconds=60, wanted=Wanted(), **options)
+
+
 @pytest.fixture
 async def watch(seen):
-    pages = EnginePages(timeout_seconds=2, limit_bytes=2**20)
-    watch = EngineWatch(
-        pages,
-        lambda engine, look: seen.setdefault(look.report.name, []).append(look.report),
-        hung_seconds=60,
-    )
+    watch = watching(lambda engine, look: seen.setdefault(look.report.name, []).append(look.report))
     yield watch
     await watch.stop()
 
@@ -57,12 +65,12 @@ async def test_a_hung_engine_holds_back_none_of_the_others(watch, engine, hung, 
     await until(lambda: len(seen["good"]) == 2)
     await until(lambda: "hung" in seen)
     assert seen["hung"][0].state == "down"
-    assert len(hung.requests) == 1, "no second look while one is under way"
+    assert sorted(request.path for request in hung.requests) == ["/health", "/is_paused"], "one look at a time"
 
 
 async def test_an_engine_that_is_gone_or_another_is_not_told_of(watch, engine, hung, seen):
     watch.look({"e1": vllm(hung), "e2": vllm(hung)})
-    await until(lambda: len(hung.requests) == 2)
+    await until(lambda: len(hung.requests) == 4)
     watch.look({"e1": vllm(engine), "e3": vllm(hung)})
     await until(lambda: "e3" in seen)
     assert [report.state for report in seen["e1"]] == ["up"]
@@ -70,7 +78,7 @@ async def test_an_engine_that_is_gone_or_another_is_not_told_of(watch, engine, h
 
 
 async def test_a_look_that_fails_by_itself_is_said_and_the_others_go_on(watch, engine, seen, monkeypatch):
-    async def failing(pages, name, chosen):
+    async def failing(pages, name, chosen, wanted):
         if name == "bad":
             raise ZeroDivisionError
         return await look_at(pages, name, chosen)
@@ -92,22 +100,36 @@ def clock():
 
 
 @pytest.fixture
-async def look(engine, clock):
-    """One look at the engine, so many seconds after the last; its page says what the test wants of it."""
-    ended: asyncio.Queue[Look] = asyncio.Queue()
-    pages = EnginePages(timeout_seconds=2, limit_bytes=2**20)
-    watch = EngineWatch(pages, lambda _, look: ended.put_nowait(look), hung_seconds=60, clock=lambda: clock[0])
+def told():
+    return []
 
-    async def look(passed_seconds=10, *, tokens=5, running=1, pool="short"):
+
+@pytest.fixture
+def ended():
+    """Looks, as they end."""
+    return asyncio.Queue()
+
+
+@pytest.fixture
+async def watch_of_look(ended, clock, told):
+    watch = watching(lambda _, look: ended.put_nowait(look), told, clock=lambda: clock[0])
+    yield watch
+    await watch.stop()
+
+
+@pytest.fixture
+def look(engine, clock, ended, watch_of_look):
+    """One look at the engine, so many seconds after the last; its page says what the test wants of it."""
+
+    async def look(passed_seconds=10, *, tokens=5, running=1, **changed):
         clock[0] += passed_seconds
         page = f"vllm:num_requests_running {running}\nvllm:iteration_tokens_total_count {tokens}\n"
         engine.pages["/metrics"] = (200, page.encode() if tokens is not None else b"no page\n")
-        watch.look({"e1": NodeEngine(engine.url, "vllm", pool, "llama")})
+        watch_of_look.look({"e1": msgspec.structs.replace(vllm(engine), **changed)})
         async with asyncio.timeout(DEADLINE_SECONDS):
             return await ended.get()
 
-    yield look
-    await watch.stop()
+    return look
 
 
 async def test_an_engine_whose_work_stands_still_while_requests_run_is_up_and_hung(look):
@@ -153,3 +175,81 @@ async def test_an_engine_that_is_down_is_not_hung_and_begins_anew(look, engine):
 async def test_another_engine_under_the_name_begins_anew(look):
     assert (await look()).hung is False
     assert (await look(60, pool="long")).hung is False
+
+
+async def test_a_cordon_makes_no_other_engine_of_it(look, told):
+    assert (await look()).hung is False
+    assert (await look(60, cordoned=True)).hung is True
+    assert (await look(10, cordoned=False, tokens=6)).hung is False
+    assert [kind for _, kind, *_ in told] == ["engine_hung", "engine_up"]
+
+
+# What vLLM says of itself in its development mode.
+
+
+async def test_a_paused_engine_is_told_of_and_is_not_hung_however_long_its_requests_stand(look, engine, told):
+    engine.pages["/is_paused"] = (200, b'{"is_paused":false}')
+    assert (await look()).report.condition == "ok"
+    engine.pages["/is_paused"] = (200, b'{"is_paused":true}')
+    paused = [await look(50) for _ in range(4)]
+    assert [(each.report.condition, each.hung) for each in paused] == [("paused", False)] * 4
+    engine.pages["/is_paused"] = (200, b'{"is_paused":false}')
+    resumed = await look(1)
+    assert (resumed.report.condition, resumed.hung) == ("ok", False), "it has all its time to begin again"
+    assert told == [
+        (
+            "e1",
+            "engine_paused",
+            "warning",
+            "engine e1 (vllm, pool short) is paused: it takes requests and computes nothing",
+        ),
+        ("e1", "engine_up", "info", "engine e1 (vllm) goes on"),
+    ]
+
+
+async def test_an_engine_that_does_not_say_whether_it_is_paused_is_as_it_was(look, engine):
+    engine.pages["/is_paused"] = (200, b'{"is_paused":true}')
+    assert (await look()).report.condition == "paused"
+    for page in (503, b""), (200, b"<html>"), (200, b'{"is_paused":1}'):
+        engine.pages["/is_paused"] = page
+        assert (await look()).report.condition == "paused"
+
+
+async def test_a_hung_core_that_does_not_say_so_holds_the_look_no_longer_than_its_time(look, engine, clock):
+    engine.hung.add("/is_paused")
+    assert (await look()).report.condition == "ok"
+    assert (await look(60)).report.condition == "hung"
+
+
+async def test_outside_of_development_mode_it_is_asked_once_a_run(look, engine):
+    def asked():
+        return [request.path for request in engine.requests].count("/is_paused")
+
+    await look()
+    await look()
+    assert asked() == 1
+    restarted = await look(tokens=1)
+    assert restarted.restarts == 1
+    await look(tokens=2)
+    assert asked() == 2, "it may have been started in another mode"
+
+
+async def test_an_engine_of_another_kind_is_not_asked(look, engine):
+    await look(kind="sglang")
+    assert "/is_paused" not in {request.path for request in engine.requests}
+
+
+async def test_restarts_are_told_by_who_asked_for_them(look, told, watch_of_look):
+    await look(tokens=5)
+    await look(tokens=1)
+    watch_of_look.expect_restart("e1", 100)
+    await look(99, tokens=0)
+    await look(tokens=4)
+    watch_of_look.expect_restart("e1", 100)
+    last = await look(101, tokens=1)
+    assert last.restarts == 3
+    assert [(kind, severity) for _, kind, severity, _ in told] == [
+        ("engine_restarted", "warning"),
+        ("engine_restarted", "info"),
+        ("engine_restarted", "warning"),
+    ]

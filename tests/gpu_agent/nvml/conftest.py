@@ -25,6 +25,7 @@ def nvml_options(**given):
             "library": "",
             "interval_seconds": 0.2,
             "slow_interval_seconds": 0.2,
+            "processes_interval_seconds": 0.2,
             "answer_seconds": 0.1,
             "open_seconds": 20,
             "retry_seconds": 0.5,

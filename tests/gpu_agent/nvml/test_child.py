@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpu_agent.nvml.protocol import LINE_LIMIT_BYTES, Answer, decode_told
 from simulator.gpu import fault
 from tests.services import wait_for
 
@@ -27,7 +29,7 @@ def test_it_ends_with_its_agent_though_a_gpu_hangs(child, state):
     assert b'"type":"ready"' in child.stdout.readline()
     with state.change() as machine:
         fault.hang(machine, 0)
-    child.stdin.write(b'{"number":1,"gpu":0,"slow":true}\n{"number":2,"gpu":1,"slow":false}\n')
+    child.stdin.write(b'{"number":1,"gpu":0,"polls":["fast","slow"]}\n{"number":2,"gpu":1,"polls":["fast"]}\n')
     child.stdin.flush()
     line = b""
     while b'"answer"' not in line:
@@ -60,19 +62,48 @@ def test_it_ends_with_its_agent_though_nvml_hangs_while_it_opens(state):
     assert (done.returncode, done.stdout) == (0, b"")
 
 
-@pytest.mark.parametrize("line", [b"no json", b'{"number":1,"gpu":99,"slow":true}', b"\xff", b"[" * 60_000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"no json",
+        b'{"number":1,"gpu":99,"polls":["fast","slow"]}',
+        b'{"number":1,"gpu":0,"polls":["hourly"]}',
+        b'{"number":1,"gpu":0,"polls":[[]]}',
+        b"\xff",
+        b"[" * 60_000,
+    ],
+)
 def test_what_is_no_ask_is_passed_over_and_the_next_one_answered(child, line):
     assert b'"type":"ready"' in child.stdout.readline()
-    child.stdin.write(line + b'\n{"number":7,"gpu":1,"slow":false}\n')
+    child.stdin.write(line + b'\n{"number":7,"gpu":1,"polls":["fast"]}\n')
     child.stdin.flush()
     while b'"number":7' not in child.stdout.readline():
         pass
 
 
+def test_an_answer_holds_no_more_processes_than_a_line_has_room_for(child, state):
+    machine = json.loads(state.path.read_bytes())
+    machine["gpus"][0]["processes"] = [
+        {"pid": 4_000_000_000 + number, "memory_bytes": 2**40 + number} for number in range(600)
+    ]
+    state.path.write_bytes(json.dumps(machine).encode())
+    assert b'"type":"ready"' in child.stdout.readline()
+    child.stdin.write(b'{"number":1,"gpu":0,"polls":["fast","slow","once","processes"]}\n')
+    child.stdin.flush()
+    line = b""
+    while b'"answer"' not in line:
+        line = child.stdout.readline()
+    answer = decode_told(line)
+    assert isinstance(answer, Answer)
+    assert len(line) < LINE_LIMIT_BYTES / 2
+    # Those that hold most.
+    assert [pid for pid, _ in answer.processes] == [4_000_000_000 + number for number in range(599, 87, -1)]
+
+
 def test_it_ends_where_nobody_hears_it_any_more(child):
     assert b'"type":"ready"' in child.stdout.readline()
     child.stdout.close()
-    child.stdin.write(b'{"number":1,"gpu":1,"slow":false}\n')
+    child.stdin.write(b'{"number":1,"gpu":1,"polls":["fast"]}\n')
     child.stdin.flush()
     assert child.wait(10) == 0
 
@@ -82,7 +113,7 @@ def test_it_dies_where_one_of_its_threads_does_so_that_another_takes_its_place(c
     with state.change() as machine:
         # A GPU that is gone altogether is none that its thread can go on with.
         del machine.gpus[1:]
-    child.stdin.write(b'{"number":1,"gpu":2,"slow":false}\n')
+    child.stdin.write(b'{"number":1,"gpu":2,"polls":["fast"]}\n')
     child.stdin.flush()
     assert child.wait(10) == 1
     assert b"Invalid Argument" in child.stderr.read()

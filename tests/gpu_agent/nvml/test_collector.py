@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from gpu_agent.nvml.fields import FIELD_NAMES
 from gpu_agent.nvml.process import NvmlChild
 from gpu_agent.nvml.reader import NvmlReader
 from gpu_agent.nvml.readings import XidTally
@@ -27,7 +28,8 @@ async def test_gpus_are_read_with_their_values_and_shown_as_simulated(collect, s
     gpu, written = readings.gpus[1], state.read().gpus[1]
     assert (gpu.identity.uuid, gpu.identity.pci_bus_id) == (written.uuid, written.pci_bus_id)
     assert gpu.identity.name.startswith("Simulated ")
-    assert {name: gpu.fields[name] for name in written.values} == written.values
+    fields = {name: value for name, value in written.values.items() if name in FIELD_NAMES}
+    assert {name: gpu.fields[name] for name in fields} == fields
     assert gpu.fields["memory_free_bytes"] == 150_754_820_096 - 642_777_088
 
 
@@ -36,8 +38,11 @@ async def test_a_field_that_a_gpu_does_not_support_is_named_so_and_the_others_ar
         machine.gpus[0].values["memory_total_bytes"] = "unsupported"
         del machine.gpus[0].values["memory_temperature_celsius"]
     watched = await collect(**source_options)
-    fields = (await watched.collector.read()).gpus[0].fields
-    missing = {name for name, value in fields.items() if value == "unsupported"}
+    readings = await watched.collector.read()
+    # Beside those that no such board has.
+    untouched = readings.gpus[1].fields
+    fields = readings.gpus[0].fields
+    missing = {name for name, value in fields.items() if value == "unsupported" != untouched[name]}
     memory = {"memory_total_bytes", "memory_free_bytes", "memory_used_bytes", "memory_reserved_bytes"}
     assert missing == {*memory, "memory_temperature_celsius"}
 
@@ -129,7 +134,7 @@ async def test_nvml_that_fails_to_open_is_an_event_and_is_tried_again(collect, s
         machine.init_result = 18
     watched = await collect(**source_options)
     readings = await watched.collector.read()
-    assert (readings.source, readings.gpus) == ("none", [])
+    assert (readings.source, readings.gpus) == ("simulated" if not source_options["library"] else "nvml", [])
     assert readings.problems[0] == "RM has detected an NVML/RM version mismatch."
     assert [(event.kind, event.severity) for event in watched.events] == [("nvml_failed", "critical")]
     with state.change() as machine:
@@ -156,10 +161,12 @@ async def test_nvml_that_hangs_as_a_whole_is_replaced(collect, state, source_opt
             fault.hang(machine, index)
     await read_until(watched, lambda now: "NVML is unresponsive: no GPU answers" in now.problems, "NVML to be given up")
     assert states(await watched.collector.read()) == ["unresponsive"] * 3
+    assert watched.kinds() == [*["gpu_unresponsive"] * 3, "nvml_failed"]
     with state.change() as machine:
         for index in range(3):
             fault.recover(machine, index)
     await read_until(watched, lambda now: states(now) == HEALTHY, "a new child's answers")
+    assert watched.kinds()[4:] == ["nvml_recovered", *["gpu_recovered"] * 3]
     assert watched.collector.nvml.child_pid != pid
 
 
@@ -249,7 +256,8 @@ async def test_a_node_without_nvml_says_so_and_that_is_no_fault(collect, tmp_pat
     given = "" if library == "broken" else str(tmp_path / "nowhere.so")
     watched = await collect(library=given)
     readings = await watched.collector.read()
-    assert (readings.source, readings.gpus) == ("none", [])
+    assert readings.gpus == []
+    assert readings.source == ("nvml" if given else "none"), "one that fails is not the same as none"
     if given:
         assert readings.problems[0].startswith("the NVML library cannot be loaded: ")
         assert watched.kinds() == ["nvml_failed"]
@@ -347,6 +355,91 @@ async def test_xids_are_told_without_nvml_by_the_kernel_log_alone(collect, tmp_p
         ("sxid", "00000000:06:00.0", "critical"),
     ]
     assert watched.events[0].id.endswith("-900")
+
+
+async def test_an_xid_of_a_mig_instance_names_it_and_one_of_the_whole_gpu_does_not(
+    collect, state, source_options, tmp_path
+):
+    kmsg = tmp_path / "kmsg"
+    now_us = int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6)
+    kmsg.write_text(f"2,1,{now_us},-;NVRM: Xid (PCI:0000:03:00 GPU-I:07): 94, pid=1, name=python\n")
+    watched = await collect(**source_options, kmsg_path=kmsg)
+    await read_until(watched, lambda now: watched.collector.nvml.watches_xids, "watched GPUs")
+    with state.change() as machine:
+        fault.slice_mig(machine, 1)
+        fault.throw_xid(machine, 1, 94, gpu_instance_id=9)
+        fault.throw_xid(machine, 1, 48)
+    await read_until(watched, lambda now: len(watched.events) == 3, "all XIDs")
+    where = {event.detail.partition(": ")[0].partition(" on ")[2] for event in watched.events}
+    assert where == {
+        "GPU 2 (Simulated NVIDIA H200, 00000000:03:00.0), MIG instance 7",
+        "GPU 1 (Simulated NVIDIA H200, 00000000:02:00.0), MIG instance 9",
+        "GPU 1 (Simulated NVIDIA H200, 00000000:02:00.0)",
+    }
+
+
+async def test_xid_154_has_the_recovery_action_read_at_once(collect, state, source_options):
+    watched = await collect(**source_options, slow_interval_seconds=3600)
+    await read_until(watched, lambda now: states(now) == HEALTHY, "three watched GPUs")
+    with state.change() as machine:
+        for gpu in machine.gpus:
+            gpu.values["recovery_action"] = 1
+        fault.throw_xid(machine, 1, 154)
+    await read_until(watched, lambda now: now.gpus[1].fields["recovery_action"] == 1, "the recovery action")
+    readings = await watched.collector.read()
+    assert [gpu.fields["recovery_action"] for gpu in readings.gpus] == [0, 1, 0]
+
+
+async def test_it_says_which_sources_of_xids_it_has(collect, state, source_options, tmp_path):
+    kmsg = tmp_path / "kmsg"
+    kmsg.touch()
+    watched = await collect(**source_options, kmsg_path=kmsg)
+    await read_until(watched, lambda now: watched.collector.xid_sources == ["nvml", "kmsg"], "both sources")
+    await watched.collector.release(300)
+    assert watched.collector.xid_sources == ["kmsg"]
+    without = await collect(source="none")
+    readings = await read_until(without, lambda now: len(now.problems) == 2, "both problems")
+    assert without.collector.xid_sources == []
+    assert readings.problems[1].startswith("the kernel log cannot be read: ")
+
+
+async def test_an_xid_that_another_ends_is_told_so(collect, tmp_path):
+    kmsg = tmp_path / "kmsg"
+    now_us = int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6)
+    said = enumerate((163, 162))
+    kmsg.write_text("".join(f"2,{number},{now_us},-;NVRM: Xid (PCI:0000:03:00): {xid}, x\n" for number, xid in said))
+    watched = await collect(source="none", kmsg_path=kmsg)
+    await read_until(watched, lambda now: len(watched.events) == 2, "both events")
+    disengaged, engaged = (event.detail for event in watched.events)
+    assert disengaged.startswith("XID 163 (Power smoothing disengaged) on the GPU at 00000000:03:00.0: class hardware")
+    assert engaged.endswith("class information, action none; XID 163 is over")
+
+
+# A child that answers each ask with errors alone until another was started since the file `loaded` came.
+STALE_CLIENT = """#!{python}
+import json, os, sys
+loaded = os.path.exists({loaded!r})
+print(json.dumps({{"type": "ready", "source": "nvml", "driver_version": "1", "gpus": 1}}), flush=True)
+for line in sys.stdin:
+    ask = json.loads(line)
+    fields = {{"power_milliwatts": 76000 if loaded else "error"}}
+    answer = {{"type": "answer", "number": ask["number"], "gpu": 0, "at_ms": 1, "fields": fields}}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+async def test_nvml_is_opened_afresh_where_all_gpus_give_errors_as_to_clients_of_a_driver_loaded_anew(
+    collect, tmp_path, monkeypatch
+):
+    program, loaded = tmp_path / "program", tmp_path / "loaded"
+    program.write_text(STALE_CLIENT.format(python=sys.executable, loaded=str(loaded)))
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    watched = await collect()
+    await read_until(watched, lambda now: states(now) == ["error"], "errors alone")
+    loaded.touch()
+    await read_until(watched, lambda now: states(now) == ["ok"], "another client's answers")
+    assert watched.kinds() == ["gpu_error", "gpu_recovered"]
 
 
 async def test_with_mig_on_utilization_is_unsupported_and_the_rest_is_read(collect, state, source_options):

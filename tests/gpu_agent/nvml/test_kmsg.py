@@ -12,6 +12,7 @@ LINES = [
     ("NVRM: Xid (PCI:0000:cb:00): 13, pid='<unknown>', name=<unknown>, Graphics SM Warp", "xid", (0, 0xCB, 0), 13),
     ("NVRM: Xid (PCI:0000:05:00.0): 109, pid=1797828, name=pt_main_thread, Ch 00000008", "xid", (0, 5, 0), 109),
     ("NVRM: Xid (PCI:0000:01:00 GPU-I:05): 31, pid=2, name=python", "xid", (0, 1, 0), 31),
+    ("NVRM: Xid (PCI:0000:01:00 GPU-I:05 GPU-CI:01): 31, pid=2, name=python", "xid", (0, 1, 0), 31),
     ("NVRM: Xid (PCI:0018:01:00): 145, RLW_SRC_TRACK Nonfatal XC0 i0 Link 05", "xid", (0x18, 1, 0), 145),
     ("NVRM: Xid (PCI:0000:91:00): 79, pid=1, GPU has fallen off the bus.", "xid", (0, 0x91, 0), 79),
     ("NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.", "xid", (0, 0x91, 0), None),
@@ -30,6 +31,13 @@ def test_lines_of_every_driver_age_are_understood(text, kind, pci, number):
     seen = sighting(text)
     assert seen is not None
     assert (seen.kind, seen.pci, seen.number) == (kind, pci, number)
+
+
+@pytest.mark.parametrize(("where", "instance"), [("", None), (" GPU-I:05", 5), (" GPU-I:11 GPU-CI:00", 11)])
+def test_the_mig_instance_is_read_where_the_line_names_one(where, instance):
+    seen = sighting(f"NVRM: Xid (PCI:0000:01:00{where}): 94, pid=2, name=python")
+    assert seen is not None
+    assert (seen.number, seen.instance) == (94, instance)
 
 
 def test_a_fatal_switch_error_is_told_from_one_that_is_not():

@@ -113,6 +113,28 @@ async def test_what_is_older_than_the_scan_reaches_is_not_told(log):
     assert [number for number, _ in log.told] == [48]
 
 
+async def test_what_comes_while_the_log_is_followed_happened_now_though_the_kernels_clock_has_drifted(log):
+    log.write(record(1, xid(79)))
+    reader = log.reader(scan_seconds=60)
+    reader.start()
+    await log.until_told(1)
+    log.write(record(2, xid(48), age_seconds=600))
+    await log.until_told(2)
+    await reader.stop()
+    assert log.times_ms[1] == pytest.approx(time.time() * 1000, abs=30_000)
+
+
+async def test_it_says_whether_it_follows_the_log(log):
+    reader = log.reader()
+    assert not reader.follows
+    log.write(record(1, xid(79)))
+    reader.start()
+    await log.until_told(1)
+    assert reader.follows
+    await reader.stop()
+    assert not reader.follows
+
+
 async def test_a_damaged_position_file_only_means_a_scan_anew(log):
     log.position_file.parent.mkdir()
     log.position_file.write_bytes(b"\xff{")

@@ -20,7 +20,7 @@ LABELS = {
 
 def metrics(reading, **given):
     readings = GpuReadings("nvml", "580.95.05", [reading])
-    return samples(readings, hostname="gpu-01", rules=XID_RULES, **given)
+    return list(samples(readings, hostname="gpu-01", rules=XID_RULES, **{"engine_of": lambda pid: None, **given}))
 
 
 def values(reading):
@@ -36,6 +36,14 @@ def values(reading):
         ("power_milliwatts", 512_345, "DCGM_FI_DEV_POWER_USAGE", 512.345),
         ("energy_millijoules", 7_000, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 7_000),
         ("sm_clock_mhz", 1980, "DCGM_FI_DEV_SM_CLOCK", 1980),
+        ("ecc_corrected_aggregate_sram_errors", 3, "DCGM_FI_DEV_ECC_SBE_AGG_SRM", 3),
+        ("ecc_uncorrected_volatile_device_memory_errors", 4, "DCGM_FI_DEV_ECC_DBE_VOL_DEV", 4),
+        ("retired_pages_pending", 1, "DCGM_FI_DEV_RETIRED_PENDING", 1),
+        ("power_limit_max_milliwatts", 700_000, "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX", 700),
+        ("decoder_utilization_percent", 101, "DCGM_FI_DEV_DEC_UTIL", 100),
+        ("thermal_margin_celsius", -3, "DCGM_FI_DEV_GPU_TEMP_LIMIT", -3),
+        ("nvlink_replay_errors", 9, "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 9),
+        ("pcie_link_generation_max", 5, "DCGM_FI_DEV_PCIE_MAX_LINK_GEN", 5),
         ("ecc_uncorrected_volatile_errors", 2, "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 2),
     ],
 )

@@ -26,3 +26,15 @@
     }
   });
 })();
+
+// A folded part that a person has opened stays open when its panel is loaded anew.
+(() => {
+  "use strict";
+  let opened = [];
+  document.addEventListener("htmx:beforeSwap", () => {
+    opened = [...document.querySelectorAll("details[id][open]")].map((folded) => folded.id);
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+  });
+})();

@@ -16,7 +16,7 @@ from controlplane.telemetry.results import samples_of
 from controlplane.telemetry.store.reader import Reader
 from controlplane.telemetry.store.writer import Owner
 from tests.controlplane.telemetry.filling import named, store
-from wire.remote_write import Series
+from wire.write_body import Series
 
 MINUTE_MS = 60_000
 

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as st_numpy
 
 from controlplane.telemetry.store.codec import decode_times, decode_values, encode_times, encode_values
 from controlplane.telemetry.store.columns import Columns, bits_of, pack_batch, unpack_batch
-from wire.remote_write import STALE
+from wire.write_body import STALE
 
 ANY_FLOATS = st_numpy.arrays(np.float64, st.integers(1, 50), elements=st.floats(width=64))
 DECIMALS = st.lists(st.integers(-(10**7), 10**7), min_size=1, max_size=50)

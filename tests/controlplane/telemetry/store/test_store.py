@@ -25,7 +25,7 @@ from controlplane.telemetry.store.tail import Tail
 from controlplane.telemetry.store.writer import NotStored, Owner, SeriesRemoved, Writer
 from tests.controlplane.telemetry.filling import ANY_TIME, named, store
 from tests.services import wait_for
-from wire.remote_write import key_of
+from wire.write_body import key_of
 
 OWNER = Owner("node", "n-1")
 ALL = Matcher("__name__", Operator.MATCHES, ".+")

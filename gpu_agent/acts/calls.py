@@ -1,0 +1,111 @@
+"""HTTP calls that change an engine, and what is asked of it to know whether they did."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from gpu_agent.acts.outcome import NotDone, failed
+from gpu_agent.acts.tools import EngineWork
+from gpu_agent.engines.keys import EngineKeys, KeyUnusable
+from wire.messages import UNREADABLE
+
+T = TypeVar("T")
+# A list of models with some hundred adapters.
+_ANSWER_LIMIT_BYTES = 1 << 20
+_SAID_CHARACTERS = 300
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: bytes
+
+    @property
+    def said(self) -> str:
+        """The status, and the beginning of what was said, on one line."""
+        text = " ".join(self.body[: 4 * _SAID_CHARACTERS].decode("utf-8", "replace").split())
+        printable = "".join(each for each in text if each.isprintable())
+        return f"{self.status} {printable[:_SAID_CHARACTERS]}".strip()
+
+
+class EngineCalls:
+    """Calls to one engine. Every one raises NotDone (`engine_unreachable`, `engine_refused`).
+
+    The key of the node's policy goes to paths under /v1 alone: others ask for none.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, name: str, url: str, keys: EngineKeys) -> None:
+        self._session, self._name, self._url, self._keys = session, name, url, keys
+
+    async def get(self, path: str) -> Answer:
+        return await self._call("GET", path)
+
+    async def post(self, path: str, *, query: Mapping[str, str] | None = None, body: Any = None) -> Answer:
+        return await self._call("POST", path, query, body)
+
+    async def must(self, path: str, *, query: Mapping[str, str] | None = None, body: Any = None) -> Answer:
+        """A POST that the engine must answer by a status of success."""
+        answer = await self.post(path, query=query, body=body)
+        if not 200 <= answer.status < 300:
+            raise failed("engine_refused", f"{path} answered {answer.said}")
+        return answer
+
+    async def read(self, path: str, kind: type[T], *, absent: NotDone | None = None) -> T:
+        """A page as JSON of that type. `absent` is raised where there is no such page."""
+        answer = await self.get(path)
+        if answer.status == 404 and absent is not None:
+            raise absent
+        try:
+            if answer.status == 200:
+                return msgspec.json.decode(answer.body, type=kind)
+        except UNREADABLE as error:
+            raise failed("engine_refused", f"{path} answered what cannot be read: {error}") from error
+        raise failed("engine_refused", f"{path} answered {answer.said}")
+
+    async def _call(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None) -> Answer:
+        headers = await self._key() if path.startswith("/v1/") else {}
+        try:
+            # Encoded by its writer: the name of a model may hold what a path may not.
+            url = URL(self._url + path, encoded=True)
+            async with self._session.request(
+                method, url, params=query, json=body, headers=headers, allow_redirects=False
+            ) as response:
+                return Answer(response.status, await _bounded(response))
+        # UnicodeError: a host that cannot be a name in DNS.
+        except (aiohttp.ClientError, OSError, UnicodeError) as error:
+            raise failed("engine_unreachable", f"{path}: {str(error) or type(error).__name__}") from error
+
+    async def _key(self) -> dict[str, str]:
+        try:
+            key = await self._keys.read(self._name)
+        except KeyUnusable as error:
+            raise failed("engine_refused", str(error)) from error
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+@asynccontextmanager
+async def engine_calls(work: EngineWork) -> AsyncIterator[EngineCalls]:
+    """For one act: its connections end with it. Deadlines are the caller's."""
+    async with aiohttp.ClientSession(
+        timeout=aiohttp.ClientTimeout(total=None),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"Accept-Encoding": "identity"},
+        auto_decompress=False,
+    ) as session:
+        yield EngineCalls(session, work.name, work.engine.url, work.tools.keys)
+
+
+async def _bounded(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > _ANSWER_LIMIT_BYTES:
+            raise failed("engine_refused", f"{response.url.path} answered more than {_ANSWER_LIMIT_BYTES} bytes")
+    return bytes(body)

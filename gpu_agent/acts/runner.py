@@ -1,0 +1,202 @@
+"""Does what the slice asks for: every act once, those on one engine in their order, engines apart from each other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from gpu_agent.acts.admission import admit, check_time, subject
+from gpu_agent.acts.journal import Entry, Journal
+from gpu_agent.acts.order import due
+from gpu_agent.acts.outcome import NotDone, failed, refused
+from gpu_agent.acts.tools import EngineWork, Kept, Tools
+from gpu_agent.policy import NodePolicy
+from wire.acts import Request
+from wire.messages import ActReport
+from wire.snapshot import Act, NodeEngine, NodeSnapshot
+
+log = logging.getLogger("headworks.agent.acts")
+_DETAIL_CHARACTERS = 2000
+
+
+class ActRunner:
+    """Follows the slice. `on_change` is called when the reports have changed.
+
+    `retry_seconds`: how long an act waits that could not be written down. `clock_ms`: Unix time.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        policy: NodePolicy,
+        tools: Tools,
+        on_change: Callable[[], None],
+        *,
+        retry_seconds: float,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._journal, self._policy, self._tools, self._on_change = journal, policy, tools, on_change
+        self._retry_seconds, self._clock_ms = retry_seconds, clock_ms
+        self._acts: dict[str, Act] = {}
+        self._engines: dict[str, NodeEngine] = {}
+        # Left running by a former run of the agent.
+        self._begun_before = {each for each, entry in journal.entries.items() if entry.report.state == "running"}
+        self._unknown_past = journal.damaged
+        self._refused_unread: set[str] = set()
+        self._busy: set[str] = set()
+        self._unwritten: dict[str, str] = {}
+        self._told: set[str] = set()
+        self._adopted = False
+        self._wake = asyncio.Event()
+
+    def adopt(self, snapshot: NodeSnapshot) -> None:
+        """The slice that holds from now on. What is under way goes on, also if it is no longer in it."""
+        self._acts, self._engines = dict(snapshot.acts), dict(snapshot.engines)
+        if self._unknown_past:
+            # Which of these were begun already is not known, and none may be begun twice.
+            self._unknown_past, self._refused_unread = False, set(self._acts)
+        self._adopted = True
+        self._wake.set()
+
+    def reports(self) -> list[ActReport]:
+        """One for each act that was begun or refused."""
+        entries = sorted(self._journal.entries.items(), key=lambda item: (item[1].act.order, item[0]))
+        return [entry.report for _, entry in entries]
+
+    def reported(self, reports: list[ActReport]) -> None:
+        """The control plane has taken these."""
+        entries = self._journal.entries
+        taken = {each.id for each in reports if each.id in entries and entries[each.id].report == each}
+        self._told |= {each for each in taken if entries[each].report.state != "running"}
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled; what is under way then is settled by the next run."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._forget()
+                if not self._adopted:
+                    continue
+                for name, act_id in self._due().items():
+                    self._busy.add(name)
+                    tasks.create_task(self._settle(name, act_id))
+
+    def _due(self) -> dict[str, str]:
+        unknown = {each: act for each, act in self._acts.items() if not self._journal.knows(each)}
+        return due({} if self._journal.full else unknown, self._journal.entries, self._begun_before, self._busy)
+
+    async def _forget(self) -> None:
+        gone = {each for each in self._told if each in self._journal.entries and each not in self._acts}
+        if gone:
+            await self._journal.forget(gone, self._clock_ms())
+            self._told -= gone
+            self._on_change()
+
+    async def _settle(self, name: str, act_id: str) -> None:
+        try:
+            if act_id in self._begun_before:
+                await self._go_on(name, act_id)
+                self._begun_before.discard(act_id)
+            else:
+                await self._begin(name, act_id)
+        finally:
+            self._busy.discard(name)
+            self._wake.set()
+
+    async def _begin(self, name: str, act_id: str) -> None:
+        # It may have left the slice by now.
+        act = self._acts.get(act_id)
+        if act is None:
+            return
+        engine = self._engines.get(name)
+        running = Entry(act, ActReport(act_id, "running", self._clock_ms()))
+        try:
+            if act_id in self._refused_unread:
+                raise refused("journal", "this node's journal was damaged, so it may have been done before; ask again")
+            request = admit(act, engine, self._policy)
+            check_time(act, running.report.at_ms)
+        except NotDone as end:
+            await self._end(act_id, running, end)
+            return
+        try:
+            await self._journal.put(act_id, running)
+        except OSError as error:
+            await self._wait_for_the_disk(act_id, error)
+            return
+        self._unwritten.pop(act_id, None)
+        log.info("act %s begins: %s", act_id, _said(act))
+        self._on_change()
+        await self._do(act_id, request, engine)
+
+    async def _go_on(self, name: str, act_id: str) -> None:
+        """Settle what was under way when the agent ended: everything but a restart is done once more."""
+        entry, engine = self._journal.entries[act_id], self._engines.get(name)
+        log.info("act %s goes on after a restart of the agent: %s", act_id, _said(entry.act))
+        try:
+            request = admit(entry.act, engine, self._policy)
+        except NotDone as end:
+            await self._end(act_id, entry, failed(end.reason, f"not gone on with: {end.detail}"))
+            return
+        await self._do(act_id, request, engine)
+
+    async def _do(self, act_id: str, request: Request, engine: NodeEngine | None) -> None:
+        entry = self._journal.entries[act_id]
+        name = subject(entry.act)
+        work = None
+        if engine is not None:
+            work = EngineWork(
+                name, engine, self._policy.engine(name), entry.kept, lambda kept: self._keep(act_id, kept), self._tools
+            )
+        # Imported late: most nodes are asked for nothing.
+        from gpu_agent.acts.doing import do_on_engine, do_on_node
+
+        end: str | NotDone
+        try:
+            end = await (do_on_engine(request, work) if work else do_on_node(request, self._tools))
+        except NotDone as error:
+            end = error
+        except Exception as error:
+            log.exception("act %s failed", act_id)
+            end = failed("internal", f"the agent failed: {type(error).__name__}; its log says more")
+        await self._end(act_id, self._journal.entries[act_id], end)
+
+    async def _keep(self, act_id: str, kept: Kept) -> None:
+        entry = self._journal.entries[act_id]
+        try:
+            await self._journal.put(act_id, msgspec.structs.replace(entry, kept=dict(kept)))
+        except OSError as error:
+            raise failed("journal", f"the agent's state folder takes no file: {error.strerror}") from error
+
+    async def _end(self, act_id: str, entry: Entry, end: str | NotDone) -> None:
+        """`end`: what was done in words, or why it was not."""
+        hindrance = self._unwritten.pop(act_id, "")
+        if hindrance and isinstance(end, NotDone) and end.reason == "expired":
+            end = NotDone("expired", "journal", hindrance)
+        at_ms = self._clock_ms()
+        report = ActReport(act_id, "done", at_ms, max(0, at_ms - entry.began_at_ms))
+        if isinstance(end, NotDone):
+            report = msgspec.structs.replace(report, state=end.state, reason=end.reason)
+        # Engines and commands may have said anything; it stays one line.
+        words = "".join(each if each.isprintable() else " " for each in str(end)).split()
+        report = msgspec.structs.replace(report, detail=" ".join(words)[:_DETAIL_CHARACTERS])
+        await self._journal.put_end(act_id, Entry(entry.act, report))
+        log.info("act %s is %s: %s", act_id, report.state, report.detail)
+        self._on_change()
+
+    async def _wait_for_the_disk(self, act_id: str, error: OSError) -> None:
+        """What is not written down is not begun: a crash could have it done twice."""
+        hindrance = f"it could not be begun, since the agent's state folder takes no file: {error.strerror}"
+        if act_id not in self._unwritten:
+            log.warning("act %s waits: %s", act_id, hindrance)
+        self._unwritten[act_id] = hindrance
+        await asyncio.sleep(self._retry_seconds)
+
+
+def _said(act: Act) -> str:
+    return f"{act.action} on {subject(act) or 'the node'}"

@@ -1,0 +1,212 @@
+"""What changes with an engine's start alone, read once after each and every hour, beside its looks.
+
+None of it holds up a look: pages have the deadline of a look, files are read in threads that may hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from gpu_agent.engines import arguments
+from gpu_agent.engines.look import Look
+from gpu_agent.engines.model_files import ModelFiles, TooManyFiles, model_files
+from gpu_agent.engines.names import PREFIX
+from gpu_agent.engines.pages import EnginePages, PageUnavailable
+from gpu_agent.engines.samples import engine_labels
+from gpu_agent.engines.scan import NotMetrics, Scan
+from gpu_agent.engines.start_phases import SGLANG_METRICS, of_sglang, read_log
+from gpu_agent.engines.watch import same_engine
+from gpu_agent.host.apart import Apart, NoAnswer
+from gpu_agent.policy import EnginePolicy, NodePolicy
+from gpu_agent.samples import Sample
+from wire.messages import UNREADABLE, EngineReport
+from wire.snapshot import NodeEngine
+
+log = logging.getLogger("headworks.agent.engines")
+
+_AGAIN_SECONDS = 3600
+_LOG_SECONDS, _FILES_SECONDS = 10.0, 60.0
+_VERSION_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class _AboutPage:
+    """A page of JSON about an engine. `version`: where that stands; `root`: the part with its settings by section."""
+
+    paths: tuple[str, ...]
+    version: str = ""
+    root: str = ""
+
+
+# Newest path first. vLLM's is there in development mode alone. Source: each engine's HTTP server.
+_ABOUT = {
+    "vllm": _AboutPage(("/server_info?config_format=json",), root="vllm_config"),
+    "sglang": _AboutPage(("/server_info", "/get_server_info"), "version"),
+    "tgi": _AboutPage(("/info",), "version"),
+    "llamacpp": _AboutPage(("/props",), "build_info"),
+    "trtllm": _AboutPage(("/version",), "version"),
+    "triton": _AboutPage(("/v2",), "version"),
+}
+
+
+@dataclass
+class _Known:
+    """Of one engine. `due_seconds`: when to read again. `words`: of its process. A thread may outlive its reading."""
+
+    engine: NodeEngine
+    due_seconds: float = 0
+    restarts: int = 0
+    words: list[str] | None = None
+    task: asyncio.Task[None] | None = None
+    version: str = ""
+    arguments: dict[str, str] = field(default_factory=dict)
+    start_phases_ms: dict[str, int] = field(default_factory=dict)
+    files: ModelFiles | None = None
+    log_thread: Apart[dict[str, int]] = field(default_factory=lambda: Apart("engine-log"))
+    files_thread: Apart[ModelFiles] = field(default_factory=lambda: Apart("model-files"))
+
+
+class EngineDetails:
+    """`command_line(engine)`: the words of its listening process, None where they are not known."""
+
+    def __init__(
+        self,
+        pages: EnginePages,
+        policy: NodePolicy,
+        command_line: Callable[[str], list[str] | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pages, self._policy, self._command_line, self._clock = pages, policy, command_line, clock
+        self._known: dict[str, _Known] = {}
+
+    def looked(self, name: str, engine: NodeEngine, look: Look) -> None:
+        """Begin to read what a look at this engine makes due."""
+        if not same_engine(self._known[name].engine if name in self._known else None, engine):
+            self._drop(name)
+            self._known[name] = _Known(engine)
+        known = self._known[name]
+        words = self._command_line(name)
+        # Its process may be found later than it answers, or than it was started again.
+        if look.report.state != "up" or look.restarts != known.restarts or words not in (None, known.words):
+            known.restarts, known.due_seconds = look.restarts, 0
+        if look.report.state == "up" and self.reads_none(name) and self._clock() >= known.due_seconds:
+            known.due_seconds, known.words = self._clock() + _AGAIN_SECONDS, words
+            known.task = asyncio.create_task(self._read(name, known))
+
+    def reads_none(self, name: str) -> bool:
+        """Whether no reading of this engine is under way."""
+        return name not in self._known or self._known[name].task is None
+
+    def keep_only(self, names: Collection[str]) -> None:
+        for gone in self._known.keys() - names:
+            self._drop(gone)
+
+    def _drop(self, name: str) -> None:
+        known = self._known.pop(name, None)
+        if known is not None and known.task is not None:
+            known.task.cancel()
+
+    def stop(self) -> None:
+        self.keep_only(())
+
+    def add_to(self, report: EngineReport) -> EngineReport:
+        """The report with what is known of the engine."""
+        known = self._known.get(report.name)
+        if known is None:
+            return report
+        return msgspec.structs.replace(
+            report,
+            version=known.version or UNSET if report.version is UNSET else report.version,
+            arguments=known.arguments,
+            start_phases_ms=known.start_phases_ms,
+            model_path=self._policy.engine(report.name).model_path or UNSET,
+            model_bytes=known.files.size_bytes if known.files else UNSET,
+        )
+
+    def samples(self, name: str, engine: NodeEngine) -> list[Sample]:
+        known = self._known.get(name)
+        if known is None:
+            return []
+        labels = engine_labels(name, engine)
+        phases = [
+            Sample(f"{PREFIX}start_phase_seconds", {**labels, "phase": phase}, took_ms / 1000, 0)
+            for phase, took_ms in known.start_phases_ms.items()
+        ]
+        if known.files is None:
+            return phases
+        where = {"filesystem": known.files.filesystem, "place": known.files.place}
+        return [*phases, Sample(f"{PREFIX}model_bytes", {**labels, **where}, float(known.files.size_bytes), 0)]
+
+    async def _read(self, name: str, known: _Known) -> None:
+        policy = self._policy.engine(name)
+        try:
+            await asyncio.gather(
+                self._about(known), self._start_phases(known, policy), self._model_files(name, known, policy)
+            )
+        except Exception:
+            log.exception("what engine %s was started with cannot be read", name)
+        finally:
+            known.task = None
+
+    async def _about(self, known: _Known) -> None:
+        """Its arguments: of its process where that is known, over what its page says."""
+        page = _ABOUT.get(known.engine.kind)
+        words = known.words
+        of_process = arguments.of_command_line(words) if words else {}
+        # vLLM's page gathers facts of the whole machine for seconds, and says no more than this.
+        document = {} if page is None or (known.engine.kind == "vllm" and words) else await self._document(known, page)
+        of_page = arguments.of_document(document)
+        if page is not None and page.root and isinstance(root := document.get(page.root), dict):
+            of_page = arguments.of_document(root, sections=root)
+        known.version = " ".join(str(document.get(page.version, "")).split())[:_VERSION_CHARACTERS] if page else ""
+        known.arguments = arguments.merged(of_process, of_page)
+
+    async def _document(self, known: _Known, page: _AboutPage) -> dict[str, Any]:
+        for path in page.paths:
+            try:
+                body = await self._pages.read(known.engine.url + path, self._pages.deadline())
+                return msgspec.json.decode(body, type=dict[str, Any])
+            except (PageUnavailable, *UNREADABLE) as error:
+                log.debug("%s%s: %s", known.engine.url, path, error)
+        return {}
+
+    async def _start_phases(self, known: _Known, policy: EnginePolicy) -> None:
+        if policy.log_file is not None and known.engine.kind in ("vllm", "triton"):
+            read = partial(read_log, Path(policy.log_file))
+            try:
+                known.start_phases_ms = await known.log_thread.run(read, _LOG_SECONDS)
+            except (OSError, NoAnswer) as error:
+                known.start_phases_ms = {}
+                log.warning("the start of an engine cannot be read in its log %s: %s", policy.log_file, error)
+        elif known.engine.kind == "sglang":
+            known.start_phases_ms = await self._sglang_phases(known.engine, policy)
+
+    async def _sglang_phases(self, engine: NodeEngine, policy: EnginePolicy) -> dict[str, int]:
+        try:
+            async with self._pages.open(policy.metrics_url or f"{engine.url}/metrics", self._pages.deadline()) as page:
+                scan = Scan(engine.kind, page.media_type, tuple(SGLANG_METRICS))
+                async for chunk in page.chunks():
+                    scan.feed(chunk)
+        except (PageUnavailable, NotMetrics) as error:
+            log.debug("%s: %s", engine.url, error)
+            return {}
+        return of_sglang(scan.own_lines)
+
+    async def _model_files(self, name: str, known: _Known, policy: EnginePolicy) -> None:
+        if policy.model_path is None:
+            return
+        try:
+            known.files = await known.files_thread.run(partial(model_files, Path(policy.model_path)), _FILES_SECONDS)
+        except (OSError, NoAnswer, TooManyFiles) as error:
+            known.files = None
+            log.warning("the size of engine %s's model files is not known: %s", name, error)

@@ -1,0 +1,70 @@
+"""How long the phases of an engine's start took, where it tells. Pure, but for the end of a log file that it reads."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpu_agent.engines.numbers import labels
+from gpu_agent.engines.scan import OwnLine
+
+# A busy server writes a line a request: enough for some 20,000 of them since its start.
+_TAIL_BYTES = 4 * 2**20
+_PHASES_LIMIT = 32
+# Longest start that is one.
+_LONGEST_SECONDS = 7 * 86_400
+_NAME = re.compile("[a-z][a-z0-9_]{0,63}")
+# Where a start begins in vLLM's log, versions 0.6 to 0.32.
+_BEGINNING = re.compile(rb"non-default args: |vLLM API server version ")
+# Source: vllm/v1/engine/core.py, vllm/v1/worker/gpu_model_runner.py, vllm/compilation/monitor.py and what they were.
+_SECONDS = rb"([0-9]+(?:\.[0-9]+)?)"
+_VLLM_PHASES = {
+    "load_weights": re.compile(rb"Loading weights took " + _SECONDS + rb" seconds"),
+    "load_model": re.compile(rb"Model loading took [^\n]*? and " + _SECONDS + rb" seconds"),
+    "torch_compile": re.compile(rb"torch\.compile (?:takes|took) " + _SECONDS + rb" s in total"),
+    "capture_graphs": re.compile(rb"Graph capturing finished in " + _SECONDS + rb" secs"),
+    "init_engine": re.compile(rb"init engine \([^\n]*?\) took " + _SECONDS + rb" s"),
+}
+# Gauges of SGLang's: a phase by its label, or one that is named here.
+SGLANG_METRICS = {
+    "sglang:startup_time_seconds": "",
+    "sglang:startup_cuda_graph_time_seconds": "capture_graphs_",
+    "sglang:engine_load_weights_time": "load_weights",
+    "sglang:engine_startup_time": "total",
+}
+
+
+def read_log(file: Path) -> dict[str, int]:
+    """Milliseconds by phase of the last start that the end of vLLM's log tells of. Raises: OSError."""
+    with file.open("rb") as log:
+        log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
+        return of_log(log.read(_TAIL_BYTES))
+
+
+def of_log(text: bytes) -> dict[str, int]:
+    """Milliseconds by phase of the last start in the text. Workers that do the same at once count as the slowest."""
+    beginnings = [match.end() for match in _BEGINNING.finditer(text)]
+    start = text[beginnings[-1] if beginnings else 0 :]
+    took = ((phase, _milliseconds(map(float, line.findall(start)))) for phase, line in _VLLM_PHASES.items())
+    return {phase: milliseconds for phase, milliseconds in took if milliseconds is not None}
+
+
+def of_sglang(lines: Iterable[OwnLine]) -> dict[str, int]:
+    """Milliseconds by phase as SGLang's page gives them, of ranks the slowest."""
+    found: dict[str, list[float]] = {}
+    for line in lines:
+        name = SGLANG_METRICS.get(line.name)
+        if name is None:
+            continue
+        phase = name if name and not name.endswith("_") else name + labels(line.labels).get("phase", "")
+        if _NAME.fullmatch(phase):
+            found.setdefault(phase, []).append(line.value)
+    took = ((phase, _milliseconds(seconds)) for phase, seconds in sorted(found.items())[:_PHASES_LIMIT])
+    return {phase: milliseconds for phase, milliseconds in took if milliseconds is not None}
+
+
+def _milliseconds(seconds: Iterable[float]) -> int | None:
+    possible = [each for each in seconds if 0 <= each <= _LONGEST_SECONDS]
+    return round(max(possible) * 1000) if possible else None

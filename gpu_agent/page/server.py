@@ -1,0 +1,148 @@
+"""A web server for a few small pages: GET and HEAD, one request a connection, every step bounded.
+
+aiohttp.web would do as well, for 2.3 MB of an agent's 60; this is for 0.1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import NamedTuple, NoReturn
+
+log = logging.getLogger("headworks.agent.page")
+_HEAD_BYTES = 8 << 10
+# Of a request and its answer together. A page of 10,000 series takes a fraction of a second.
+_CONNECTION_SECONDS = 10.0
+_CONNECTIONS = 32
+_BIND_AGAIN_SECONDS = 5.0
+_REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[!-~]{0,2000}) HTTP/1\.([01])")
+_HEADERS = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
+
+
+class Request(NamedTuple):
+    """`path` is without its query. `authorization`: the header's value, or empty."""
+
+    path: str
+    authorization: bytes
+
+
+class Answer(NamedTuple):
+    """`body`: whole, or in pieces between which other work goes on."""
+
+    status: HTTPStatus
+    media_type: str
+    body: bytes | Iterable[bytes]
+
+
+class _BadRequest(Exception):
+    def __init__(self, status: HTTPStatus) -> None:
+        super().__init__(status.phrase)
+        self.status = status
+
+
+class PageServer:
+    """`answer` is asked in the event loop, and answers at once."""
+
+    def __init__(self, host: str, port: int, answer: Callable[[Request], Answer]) -> None:
+        self._host, self._port, self._answer = host, port, answer
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> NoReturn:
+        """Serve until cancelled. An address that is taken is tried again: it keeps nothing else from being done."""
+        told = False
+        while True:
+            try:
+                server = await asyncio.start_server(self._connected, self._host, self._port, limit=_HEAD_BYTES)
+            except OSError as error:
+                if not told:
+                    log.error("no page is served at %s port %d yet: %s", self._host, self._port, error)
+                told = True
+                await asyncio.sleep(_BIND_AGAIN_SECONDS)
+                continue
+            log.info("pages are served at %s port %d", self._host, self._port)
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                server.close()
+                for connection in self._connections:
+                    connection.cancel()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._connections) >= _CONNECTIONS:
+            writer.transport.abort()
+            return
+        self._connections.add(task)
+        try:
+            async with asyncio.timeout(_CONNECTION_SECONDS):
+                await self._serve(reader, writer)
+                writer.close()
+                await writer.wait_closed()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            # A slow client, or one that left.
+            log.debug("a connection ended before its answer did")
+        except Exception:
+            log.exception("a page failed")
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            method, minor, request = _read(await reader.readuntil(b"\r\n\r\n"))
+        except asyncio.LimitOverrunError:
+            answer = _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            method, minor = "GET", 0
+        except _BadRequest as error:
+            answer = _refusal(error.status)
+            method, minor = "GET", 0
+        else:
+            answer = self._answer(request)
+        # Before HTTP/1.1 the end of the connection is the end of what comes in pieces.
+        chunked = minor == 1 and not isinstance(answer.body, bytes)
+        writer.write(_head(answer, chunked=chunked))
+        if method == "HEAD":
+            return
+        for piece in [answer.body] if isinstance(answer.body, bytes) else answer.body:
+            # An empty chunk would be the end.
+            if piece:
+                writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+        if chunked:
+            writer.write(b"0\r\n\r\n")
+
+
+def _read(head: bytes) -> tuple[str, int, Request]:
+    """Method, minor version and request. A body is never read, so that no header about one matters."""
+    first, *others = head[:-4].split(b"\r\n")
+    line = _REQUEST_LINE.fullmatch(first)
+    if line is None:
+        raise _BadRequest(HTTPStatus.BAD_REQUEST)
+    method = line[1].decode()
+    if method not in ("GET", "HEAD"):
+        raise _BadRequest(HTTPStatus.METHOD_NOT_ALLOWED)
+    headers = {name.lower(): value.strip() for name, _, value in (other.partition(b":") for other in others)}
+    path = line[2].partition(b"?")[0].decode()
+    return method, int(line[3]), Request(path, headers.get(b"authorization", b""))
+
+
+def _refusal(status: HTTPStatus) -> Answer:
+    return Answer(status, "text/plain", f"{status.phrase}\n".encode())
+
+
+def _head(answer: Answer, *, chunked: bool) -> bytes:
+    status = answer.status
+    lines = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {answer.media_type}\r\n{_HEADERS}"
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        lines += "Allow: GET, HEAD\r\n"
+    if status == HTTPStatus.UNAUTHORIZED:
+        lines += "WWW-Authenticate: Bearer\r\n"
+    if isinstance(answer.body, bytes):
+        lines += f"Content-Length: {len(answer.body)}\r\n"
+    elif chunked:
+        lines += "Transfer-Encoding: chunked\r\n"
+    return f"{lines}\r\n".encode()

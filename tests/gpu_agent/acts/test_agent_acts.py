@@ -1,0 +1,123 @@
+"""Acts through the agent's own process: policy file, slice, journal, reports, and kill -9 between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+
+import msgspec
+
+from tests.gpu_agent.acts.works import DEADLINE_SECONDS, FUTURE, PAST, until
+from tests.gpu_agent.processes import agent
+from tests.services import wait_for
+from tests.wire.examples import node_content
+from tests.wire.fake_control import JOIN_TOKEN, snapshot_event
+
+REPORT = "/api/v1/nodes/report"
+
+
+def act(action, order=1, engine="e1", **arguments):
+    about = {} if engine is None else {"engine": engine}
+    times = {"issued_at_ms": PAST, "expires_at_ms": FUTURE}
+    return {"action": action, "order": order, **times, **about, "arguments": arguments}
+
+
+def act_id(number):
+    return f"{number:032x}"
+
+
+def content(url, *acts):
+    return node_content(e1=url) | {"acts": {act_id(number): each for number, each in enumerate(acts)}}
+
+
+async def reported(control, holds):
+    """The acts of the next report, by id, for which `holds` is true."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            report = await control.posted(REPORT)
+            acts = {each["id"]: each for each in report.get("acts", [])}
+            if holds(acts):
+                return acts
+
+
+def all_ended(number):
+    return lambda acts: len(acts) == number and all(each["state"] != "running" for each in acts.values())
+
+
+def policy_file(folder, **engine):
+    file = folder / "policy.json"
+    file.write_text(json.dumps({"allow": ["take_up_gpus"], "engines": {"e1": engine}}))
+    return {"HEADWORKS_AGENT_POLICY_FILE": str(file), "HEADWORKS_AGENT_JOIN_TOKEN": JOIN_TOKEN}
+
+
+async def test_acts_of_the_slice_are_done_in_order_and_reported(control, engine_url, tmp_path):
+    environment = policy_file(tmp_path, allow=["sleep", "wake"])
+    acts = [act("sleep", 1, level=2), act("wake", 2), act("pause", 3), act("take_up_gpus", 4, engine=None)]
+    with agent(tmp_path, control.url, **environment):
+        stream = await control.stream()
+        report = await control.posted(REPORT)
+        assert report["allowed_acts"] == {"": ["take_up_gpus"], "e1": ["sleep", "wake"]}
+        stream.send(snapshot_event(3, content(engine_url, *acts)))
+        ended = await reported(control, all_ended(4))
+        assert [(ended[act_id(each)]["state"], ended[act_id(each)].get("reason", "")) for each in range(4)] == [
+            ("done", ""),
+            ("done", ""),
+            ("refused", "not_allowed"),
+            ("done", ""),
+        ]
+        assert [ended[act_id(each)]["detail"] for each in (0, 1)] == ["asleep, level 2", "awake"]
+        stream.send(snapshot_event(4, content(engine_url)))
+        assert await reported(control, lambda acts: not acts) == {}
+    journal = tmp_path / "state" / "acts.json"
+    assert journal.stat().st_mode & 0o777 == 0o600
+    kept = msgspec.json.decode(journal.read_bytes())
+    assert kept == {"entries": {}, "told": {act_id(each): FUTURE for each in range(4)}}
+
+
+async def test_an_agent_that_was_away_catches_up(control, engine_url, tmp_path):
+    environment = policy_file(tmp_path, allow=["sleep"])
+    with agent(tmp_path, control.url, **environment) as process:
+        (await control.stream()).send(snapshot_event(3, content(engine_url)))
+        await control.ack()
+        await asyncio.to_thread(process.stop)
+    with agent(tmp_path, control.url, **environment):
+        (await control.stream()).send(snapshot_event(4, content(engine_url, act("sleep"))))
+        assert (await reported(control, all_ended(1)))[act_id(0)]["state"] == "done"
+
+
+async def test_a_restart_survives_kill_9_of_the_agent_and_is_not_repeated(control, unit, tmp_path):
+    """The agent is killed while the restart command runs, which goes on."""
+    environment = policy_file(
+        tmp_path,
+        allow=["restart", "sleep"],
+        restart_command=[str(unit.script)],
+        config_file=str(unit.config),
+        arguments=["kv-capacity-tokens"],
+    )
+    hold = tmp_path / "hold"
+    hold.touch()
+    restart = act("restart", 1, arguments={"kv-capacity-tokens": 40_000}, limit_seconds=60)
+    # Behind the restart, on an engine without dev mode.
+    slice_ = content(unit.url, restart, act("sleep", 2))
+    with agent(tmp_path, control.url, **environment) as process:
+        (await control.stream()).send(snapshot_event(3, slice_))
+        await reported(control, lambda acts: acts.get(act_id(0), {}).get("state") == "running")
+        await until(lambda: unit.runs == 2)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    with agent(tmp_path, control.url, **environment):
+        await control.stream()
+        again = await reported(control, lambda acts: bool(acts))
+        assert [each["state"] for each in again.values()] == ["running"]
+        hold.unlink()
+        ended = await reported(control, all_ended(2))
+    assert ended[act_id(0)]["state"] == "done", ended
+    assert ended[act_id(0)]["detail"].startswith("KV capacity 20,000 → 40,000 tokens; served after ")
+    assert ended[act_id(0)]["detail"].endswith("before: kv-capacity-tokens=20000")
+    assert ended[act_id(1)]["reason"] == "dev_mode_off"
+    assert unit.runs == 2
+    log = (tmp_path / "log").read_text()
+    assert "Traceback" not in log
+    assert wait_for(lambda: "goes on after a restart of the agent: restart on e1" in log, 1, "the log")

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from msgspec import UNSET
+
+from gpu_agent.engines.details import EngineDetails
+from gpu_agent.engines.look import Look
+from gpu_agent.engines.pages import EnginePages
+from gpu_agent.policy import EnginePolicy, NodePolicy
+from tests.gpu_agent.engines.reading import page_of
+from tests.wire.fake_control import DEADLINE_SECONDS
+from wire.messages import EngineReport
+from wire.snapshot import NodeEngine
+
+UP = Look(EngineReport("e1", "up"), 0)
+DOWN = Look(EngineReport("e1", "down"), 0)
+LOG = b"INFO non-default args: {}\nINFO Loading weights took 2.50 seconds\n"
+
+
+@pytest.fixture
+async def pages():
+    pages = EnginePages(timeout_seconds=20, limit_bytes=100_000)
+    yield pages
+    await pages.close()
+
+
+@pytest.fixture
+def start(pages):
+    """Details of engine `e1`; they are stopped in the end."""
+    made: list[EngineDetails] = []
+
+    def start(policy: EnginePolicy | None = None, words: list[str] | None = None, clock: list[float] | None = None):
+        node = NodePolicy(engines={"e1": policy} if policy else {})
+        made.append(
+            EngineDetails(
+                pages, node, lambda _: list(words) if words else None, clock=lambda: clock[0] if clock else 0.0
+            )
+        )
+        return made[-1]
+
+    yield start
+    for details in made:
+        details.stop()
+
+
+def of_kind(engine, kind):
+    return NodeEngine(engine.url, kind, "short", "llama")
+
+
+async def until(holds):
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not holds():  # noqa: ASYNC110 - a reading that ends has no event
+            await asyncio.sleep(0.005)
+
+
+def paths(engine) -> list[str]:
+    return [request.path for request in engine.requests]
+
+
+async def test_an_engine_was_started_with_what_its_process_says(engine, start):
+    details = start(words=["vllm", "serve", "llama", "--max-num-seqs", "64", "--api-key", "abc"])
+    details.looked("e1", of_kind(engine, "vllm"), UP)
+    await until(lambda: details.add_to(UP.report).arguments)
+    assert details.add_to(UP.report).arguments == {
+        "command": "vllm serve llama",
+        "max_num_seqs": "64",
+        "api_key": "***",
+    }
+    assert not engine.requests, "vLLM's page about itself costs it seconds, and says no more"
+
+
+async def test_where_the_process_is_not_known_vllm_says_it_in_development_mode(engine, start):
+    config = {"scheduler_config": {"max_num_seqs": 64}, "model_config": {"hf_token": "abc"}}
+    engine.pages["/server_info"] = (200, json.dumps({"vllm_config": config, "vllm_env": {"X": 1}}).encode())
+    details = start()
+    details.looked("e1", of_kind(engine, "vllm"), UP)
+    await until(lambda: details.add_to(UP.report).arguments)
+    assert details.add_to(UP.report).arguments == {
+        "scheduler_config.max_num_seqs": "64",
+        "model_config.hf_token": "***",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "page", "version", "arguments"),
+    [
+        ("sglang", "/server_info", {"version": "0.5.6", "tp_size": 2}, "0.5.6", {"version": "0.5.6", "tp_size": "2"}),
+        ("sglang", "/get_server_info", {"version": "0.4.1"}, "0.4.1", {"version": "0.4.1"}),
+        (
+            "llamacpp",
+            "/props",
+            {"build_info": "b7000-abc", "total_slots": 4, "default_generation_settings": {}},
+            "b7000-abc",
+            {"build_info": "b7000-abc", "total_slots": "4"},
+        ),
+        (
+            "tgi",
+            "/info",
+            {"version": "3.3.0", "max_total_tokens": 8},
+            "3.3.0",
+            {"version": "3.3.0", "max_total_tokens": "8"},
+        ),
+    ],
+)
+async def test_other_kinds_say_it_and_their_version_on_a_page(engine, start, kind, path, page, version, arguments):
+    engine.pages = {path: (200, json.dumps(page).encode())}
+    details = start()
+    details.looked("e1", of_kind(engine, kind), UP)
+    await until(lambda: details.add_to(UP.report).arguments)
+    report = details.add_to(UP.report)
+    assert (report.version, report.arguments) == (version, arguments)
+
+
+async def test_a_version_that_a_look_has_read_stays(engine, start):
+    engine.pages = {"/info": (200, b'{"version":"3.3.0"}')}
+    details = start()
+    details.looked("e1", of_kind(engine, "tgi"), UP)
+    await until(lambda: details.add_to(UP.report).version == "3.3.0")
+    assert details.add_to(EngineReport("e1", "up", version="3.3.1")).version == "3.3.1"
+
+
+async def test_the_phases_of_a_start_come_from_the_log_that_the_policy_names(engine, start, tmp_path):
+    log = tmp_path / "vllm.log"
+    log.write_bytes(LOG)
+    details = start(EnginePolicy(log_file=str(log)))
+    vllm = of_kind(engine, "vllm")
+    details.looked("e1", vllm, UP)
+    await until(lambda: details.add_to(UP.report).start_phases_ms)
+    assert details.add_to(UP.report).start_phases_ms == {"load_weights": 2500}
+    (sample,) = details.samples("e1", vllm)
+    assert (sample.name, sample.value) == ("headworks_engine_start_phase_seconds", 2.5)
+    assert sample.labels == {"engine": "e1", "kind": "vllm", "model": "llama", "pool": "short", "phase": "load_weights"}
+
+
+async def test_the_phases_of_sglangs_start_stand_on_its_metrics_page(engine, start):
+    engine.pages = {"/metrics": (200, page_of("sglang"))}
+    details = start()
+    details.looked("e1", of_kind(engine, "sglang"), UP)
+    await until(lambda: details.add_to(UP.report).start_phases_ms)
+    assert details.add_to(UP.report).start_phases_ms["load_weight"] == 10_500
+
+
+async def test_model_files_have_a_size_and_a_place(engine, start, tmp_path):
+    (tmp_path / "weights").write_bytes(b"x" * 500)
+    details = start(EnginePolicy(model_path=str(tmp_path)))
+    vllm = of_kind(engine, "vllm")
+    details.looked("e1", vllm, UP)
+    await until(lambda: details.add_to(UP.report).model_bytes is not UNSET)
+    report = details.add_to(UP.report)
+    assert (report.model_path, report.model_bytes) == (str(tmp_path), 500)
+    (sample,) = details.samples("e1", vllm)
+    assert (sample.name, sample.value) == ("headworks_engine_model_bytes", 500)
+    assert sample.labels.keys() == {"engine", "kind", "model", "pool", "filesystem", "place"}
+
+
+async def test_what_cannot_be_read_is_absent_and_holds_up_nothing_else(engine, start, tmp_path, caplog):
+    details = start(EnginePolicy(log_file=str(tmp_path / "none.log"), model_path=str(tmp_path / "none")), ["vllm"])
+    vllm = of_kind(engine, "vllm")
+    details.looked("e1", vllm, UP)
+    await until(lambda: details.add_to(UP.report).arguments)
+    await until(lambda: len(caplog.records) >= 2)
+    report = details.add_to(UP.report)
+    assert (report.start_phases_ms, report.model_bytes, details.samples("e1", vllm)) == ({}, UNSET, [])
+
+
+@pytest.fixture
+def fifo(tmp_path) -> Iterator[str]:
+    """A file whose reading does not come back, as of a network disk whose server is away, until the test ends."""
+    path = tmp_path / "hung"
+    os.mkfifo(path)
+    yield str(path)
+    os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+
+
+async def test_a_disk_that_hangs_holds_up_neither_looks_nor_what_else_is_read(engine, start, fifo):
+    details = start(EnginePolicy(log_file=fifo), ["vllm", "--seed", "1"])
+    vllm = of_kind(engine, "vllm")
+    details.looked("e1", vllm, UP)
+    await until(lambda: details.add_to(UP.report).arguments == {"command": "vllm", "seed": "1"})
+    assert not details.reads_none("e1"), "the log does not come back"
+    details.looked("e1", vllm, DOWN)
+    assert details.add_to(UP.report).start_phases_ms == {}
+
+
+async def test_it_is_read_again_after_a_restart_and_after_an_hour_and_not_between(engine, start):
+    engine.pages = {"/props": (200, b'{"build_info":"b1"}')}
+    clock = [0.0]
+    details = start(clock=clock)
+    llamacpp = of_kind(engine, "llamacpp")
+
+    async def looks(look: Look, expected: int) -> None:
+        details.looked("e1", llamacpp, look)
+        await until(lambda: len(engine.requests) >= expected)
+        # Only when one has ended the next begins.
+        await until(lambda: details.reads_none("e1"))
+        assert paths(engine) == ["/props"] * expected
+
+    await looks(UP, 1)
+    await looks(UP, 1)
+    await looks(DOWN, 1)
+    await looks(UP, 2)
+    await looks(Look(EngineReport("e1", "up"), 0, restarts=1), 3)
+    await looks(Look(EngineReport("e1", "up"), 0, restarts=1), 3)
+    clock[0] = 3601
+    await looks(Look(EngineReport("e1", "up"), 0, restarts=1), 4)
+
+
+async def test_of_an_engine_that_is_gone_or_was_never_seen_nothing_is_known(engine, start):
+    details = start(words=["vllm", "--seed", "1"])
+    vllm = of_kind(engine, "vllm")
+    assert details.add_to(UP.report) == UP.report
+    details.looked("e1", vllm, UP)
+    await until(lambda: details.add_to(UP.report).arguments)
+    details.keep_only(())
+    assert details.add_to(UP.report) == UP.report
+    assert details.samples("e1", vllm) == []
+
+
+async def test_another_engine_under_the_name_is_read_anew_and_one_that_is_cordoned_is_not(engine, start):
+    engine.pages = {"/props": (200, b'{"build_info":"b1"}')}
+    details = start()
+    llamacpp = of_kind(engine, "llamacpp")
+    details.looked("e1", llamacpp, UP)
+    await until(lambda: details.reads_none("e1"))
+    details.looked("e1", msgspec.structs.replace(llamacpp, cordoned=True), UP)
+    assert details.reads_none("e1")
+    details.looked("e1", msgspec.structs.replace(llamacpp, pool="long"), UP)
+    assert details.add_to(UP.report).arguments == {}
+    await until(lambda: details.add_to(UP.report).arguments)
+    assert paths(engine) == ["/props"] * 2
+
+
+async def test_a_process_that_is_found_later_or_is_another_is_read_then(engine, start):
+    words: list[str] = []
+    details = start(words=words)
+    vllm = of_kind(engine, "vllm")
+    details.looked("e1", vllm, UP)
+    await until(lambda: details.reads_none("e1"))
+    assert details.add_to(UP.report).arguments == {}
+    for seed in ("1", "2"):
+        words[:] = ["vllm", "--seed", seed]
+        details.looked("e1", vllm, UP)
+        await until(lambda: details.reads_none("e1"))
+        assert details.add_to(UP.report).arguments == {"command": "vllm", "seed": seed}
+    words.clear()
+    details.looked("e1", vllm, UP)
+    assert details.reads_none("e1"), "one that is not found any more was started as it was"
