@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpu_agent.acts.journal import Journal
 from gpu_agent.acts.runner import ActRunner
 from gpu_agent.acts.tools import Tools
-from gpu_agent.engines.details import EngineDetails
-from gpu_agent.engines.keys import EngineKeys
-from gpu_agent.engines.look import Look, Wanted, look_at
-from gpu_agent.engines.pages import EnginePages
-from gpu_agent.engines.probes import ProbeOptions, Probes
-from gpu_agent.engines.samples import engine_samples
+from gpu_agent.engines.node_engines import EngineOptions, NodeEngines
 from gpu_agent.engines.tell import Told
-from gpu_agent.engines.watch import EngineWatch, same_engine
 from gpu_agent.events import Reporter
 from gpu_agent.host.processes import ProcessMap
 from gpu_agent.host.watch import HostOptions, HostWatch
@@ -36,24 +28,21 @@ from gpu_agent.page.options import PageOptions
 from gpu_agent.page.readiness import engine_reasons, node_reasons
 from gpu_agent.policy import NodePolicy
 from gpu_agent.reports import Reports
+from gpu_agent.rounds import next_due
 from gpu_agent.samples import Sample
 from gpu_agent.telemetry import Telemetry
 from gpu_agent.usage import own_samples
-from wire.messages import MAX_ENGINES, EngineReport, Event, NodeReport
+from wire.messages import MAX_ENGINES, Event, NodeReport
 from wire.problems import Problem
 from wire.push import EventPush, MetricPush
-from wire.snapshot import NodeEngine, NodeSnapshot, Snapshot, SnapshotRefused
+from wire.snapshot import NodeSnapshot, Snapshot, SnapshotRefused
 from wire.spool import Spool
 from wire.target import Reenrol, TargetClient
 
-if TYPE_CHECKING:
-    from gpu_agent.engines.discovery import Discovery
-
 log = logging.getLogger("headworks.agent")
 _LOG_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
-# Parts that give samples beside the engines, whose names hold no colon.
-_GPUS, _OWN, _HOST, _ENGINE = "gpus", "agent", "host", "engine:"
-_DISCOVERY_SECONDS = 60
+# Parts that give samples, beside the engines.
+_GPUS, _OWN, _HOST = "gpus", "agent", "host"
 
 
 @dataclass(frozen=True)
@@ -65,13 +54,7 @@ class Options:
     state_dir: Path
     version: str
     report_interval_seconds: float
-    probe_interval_seconds: float
-    page_timeout_seconds: float
-    engine_hung_seconds: float
-    probes: ProbeOptions
-    page_limit_bytes: int
-    engine_series: tuple[str, ...] | None
-    engine_ports: tuple[int, ...]
+    engines: EngineOptions
     hostname_label: str
     spool_bytes: int
     event_spool_bytes: int
@@ -92,11 +75,8 @@ class Agent:
         self._source: Source | None = None
         # The part of a report that the GPUs give.
         self._hardware = NodeReport(version=options.version)
-        self._seen: dict[str, EngineReport] = {}
         # Set when something is worth a report before the next one is due.
         self._changed = asyncio.Event()
-        # Set when there may be engines to look at before the next round is due.
-        self._adopted = asyncio.Event()
         self._client = TargetClient(
             control_url=options.control_url,
             state_dir=options.state_dir,
@@ -115,48 +95,36 @@ class Agent:
         self._processes = ProcessMap(options.host.proc)
         self._host_pids = sees_host_pids()
         self._host = HostWatch(options.host, self._processes)
-        self._discovery: Discovery | None = None
         # Made when it runs, before any slice is adopted.
         self._acts: ActRunner
-        self._details: EngineDetails
+        self._engines: NodeEngines
 
     async def run(self) -> None:
-        pages = EnginePages(
-            timeout_seconds=self._options.page_timeout_seconds, limit_bytes=self._options.page_limit_bytes
-        )
-        keys = EngineKeys(self._options.policy)
-        wanted = Wanted(self._options.policy, self._options.engine_series, self._processes.command_line)
-        self._details = EngineDetails(pages, self._options.policy, self._processes.command_line)
-        probes = Probes(pages, self._tell, keys, self._options.probes)
-        watch = EngineWatch(
-            pages,
-            self._looked,
-            self._tell,
-            probes,
-            hung_seconds=self._options.engine_hung_seconds,
-            wanted=wanted,
+        options = self._options
+        self._engines = NodeEngines(
+            options.engines, options.policy, self._processes, self._telemetry, self._tell, self._changed.set
         )
         tools = Tools(
-            look=lambda name, engine: look_at(pages, name, engine, wanted),
-            expect_restart=watch.expect_restart,
+            look=self._engines.look,
+            expect_restart=self._engines.expect_restart,
             gpus=self._collector,
-            keys=keys,
-            act_seconds=self._options.act_seconds,
+            keys=self._engines.keys,
+            act_seconds=options.act_seconds,
         )
         self._acts = ActRunner(
-            Journal(self._options.state_dir / "acts.json"),
-            self._options.policy,
+            Journal(options.state_dir / "acts.json"),
+            options.policy,
             tools,
             self._changed.set,
-            retry_seconds=self._options.probe_interval_seconds,
+            retry_seconds=options.engines.interval_seconds,
         )
         reports = Reports(
             self._client,
             self._node_report,
             self._changed,
             lambda report: self._acts.reported(report.acts),
-            interval_seconds=self._options.report_interval_seconds,
-            retry_seconds=self._options.probe_interval_seconds,
+            interval_seconds=options.report_interval_seconds,
+            retry_seconds=options.engines.interval_seconds,
         )
         self._client.load_last_known_good()
         try:
@@ -167,14 +135,14 @@ class Agent:
                 tasks.create_task(self._telemetry.run())
                 tasks.create_task(self._acts.run())
                 tasks.create_task(self._keep_watching_host())
-                if self._options.engine_ports:
-                    tasks.create_task(self._keep_discovering(pages))
-                if self._options.page is not None:
-                    tasks.create_task(self._serve_pages(self._options.page))
+                tasks.create_task(self._engines.keep_discovering())
+                if options.page is not None:
+                    tasks.create_task(self._serve_pages(options.page))
                 begun_seconds = asyncio.get_running_loop().time()
                 # Between two readings, so that looks at many engines do not make answers of GPUs seem late.
-                shortest_seconds = min(self._options.gpus.nvml.interval_seconds, self._options.probe_interval_seconds)
-                tasks.create_task(self._keep_looking(watch, begun_seconds + shortest_seconds / 2))
+                shortest_seconds = min(options.gpus.nvml.interval_seconds, options.engines.interval_seconds)
+                tasks.create_task(self._engines.keep_looking(begun_seconds + shortest_seconds / 2))
+                tasks.create_task(self._keep_watching_itself(begun_seconds + shortest_seconds / 2))
                 await self._collector.start()
                 self._take(await self._collector.read())
                 tasks.create_task(self._keep_reading(begun_seconds))
@@ -182,9 +150,7 @@ class Agent:
                 tasks.create_task(reports.run())
         finally:
             await self._collector.stop()
-            self._details.stop()
-            await watch.stop()
-            keys.close()
+            await self._engines.stop()
             await self._client.close()
             for spool in self._spools.values():
                 spool.close()
@@ -199,18 +165,10 @@ class Agent:
         if snapshot.node.cordoned != self._cordoned:
             reason = snapshot.node.cordon_reason or "no reason given"
             log.info("cordoned is now %s (%s)", snapshot.node.cordoned, reason)
-        before, self._slice = self._engines, snapshot
-        # What was seen of an engine that is gone, or is another under its name, says nothing any more.
-        self._seen = {
-            name: seen for name, seen in self._seen.items() if same_engine(before.get(name), self._engines.get(name))
-        }
+        self._slice = snapshot
+        self._engines.adopt(snapshot.engines)
         self._acts.adopt(snapshot)
         self._changed.set()
-        self._adopted.set()
-
-    @property
-    def _engines(self) -> dict[str, NodeEngine]:
-        return self._slice.engines if self._slice is not None else {}
 
     @property
     def _cordoned(self) -> bool:
@@ -223,7 +181,7 @@ class Agent:
         due_seconds = begun_seconds
         while True:
             # From the beginning of a reading: one that waits for a hung GPU puts off no other.
-            due_seconds = _next_due(due_seconds, clock(), self._options.gpus.nvml.interval_seconds)
+            due_seconds = next_due(due_seconds, clock(), self._options.gpus.nvml.interval_seconds)
             await asyncio.sleep(due_seconds - clock())
             self._take(await self._collector.read())
 
@@ -255,39 +213,20 @@ class Agent:
         # Where ids are not the host's, NVML's may be those of other processes here.
         return self._processes.engine_of(pid) if self._host_pids else None
 
-    # Engines, and with each round of looks the samples of the agent itself.
-
-    async def _keep_looking(self, watch: EngineWatch, begun_seconds: float) -> None:
-        clock = asyncio.get_running_loop().time
-        due_seconds = begun_seconds
-        while True:
-            self._adopted.clear()
-            engines = self._engines
-            self._telemetry.keep_only({_GPUS, _OWN, _HOST, *(_ENGINE + name for name in engines)})
-            self._details.keep_only(engines)
-            watch.look(engines)
-            self._telemetry.add(_OWN, self._own_samples())
-            if clock() >= due_seconds:
-                due_seconds = _next_due(due_seconds, clock(), self._options.probe_interval_seconds)
-            # An engine that is new is looked at before its time.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(due_seconds):
-                    await self._adopted.wait()
-
-    async def _keep_discovering(self, pages: EnginePages) -> None:
-        # Late: few nodes look for engines that nobody has configured.
-        from gpu_agent.engines.discovery import Discovery
-
-        self._discovery = Discovery(pages, self._options.engine_ports)
-        while True:
-            if await self._discovery.look(engine.url for engine in self._engines.values()):
-                self._changed.set()
-            await asyncio.sleep(_DISCOVERY_SECONDS)
+    # Everything else.
 
     async def _keep_watching_host(self) -> None:
         while True:
-            self._telemetry.add(_HOST, await self._host.look(self._engines))
+            self._telemetry.add(_HOST, await self._host.look(self._engines.configured))
             await asyncio.sleep(self._options.host.interval_seconds)
+
+    async def _keep_watching_itself(self, due_seconds: float) -> None:
+        """With each round of looks, so that one push takes both."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            self._telemetry.add(_OWN, self._own_samples())
+            due_seconds = next_due(due_seconds, clock(), self._options.engines.interval_seconds)
+            await asyncio.sleep(due_seconds - clock())
 
     def _own_samples(self) -> list[Sample]:
         processes = {"agent": os.getpid()}
@@ -299,22 +238,6 @@ class Agent:
             processes=processes,
             spools=self._spools,
         )
-
-    def _looked(self, engine: NodeEngine, look: Look) -> None:
-        seen = self._details.add_to(look.report)
-        # It may be gone from the slice since the look began.
-        if not same_engine(self._engines.get(seen.name), engine):
-            return
-        self._details.looked(seen.name, engine, look)
-        samples = [*engine_samples(seen.name, engine, look), *self._details.samples(seen.name, engine)]
-        self._telemetry.add(_ENGINE + seen.name, samples)
-        before = self._seen.get(seen.name)
-        if seen == before:
-            return
-        self._seen[seen.name] = seen
-        self._changed.set()
-        if before is None or (before.state, before.version) != (seen.state, seen.version):
-            log.info("engine %s is %s: %s", seen.name, seen.state, seen.error or seen.version or "")
 
     def _tell(self, name: str, told: Told) -> None:
         self._reporter.report(told.kind, name, told.severity, told.detail)
@@ -333,29 +256,19 @@ class Agent:
             token=page.token,
             live=self._telemetry.live,
             node=lambda: node_reasons(self._slice, self._hardware.gpus),
-            engine=lambda name: engine_reasons(self._slice, name, self._seen.get(name)),
+            engine=lambda name: engine_reasons(self._slice, name, self._engines.seen.get(name)),
         )
         await PageServer(page.host, page.port, pages.answer).run()
 
     def _node_report(self) -> NodeReport:
-        """What is known now. An engine that was not seen yet is left out: nothing is known of it."""
-        engines = [self._seen[name] for name in sorted(self._engines) if name in self._seen]
-        configured = (engine.url for engine in self._engines.values())
-        found = self._discovery.found(configured) if self._discovery is not None else []
         return msgspec.structs.replace(
             self._hardware,
-            engines=engines,
+            engines=self._engines.reports(),
             cordon_applied=self._cordoned,
-            found_engines=found,
+            found_engines=self._engines.found(),
             acts=self._acts.reports(),
             allowed_acts=self._options.policy.allowed_acts,
         )
-
-
-def _next_due(due_seconds: float, now_seconds: float, interval_seconds: float) -> float:
-    """The next time at which something is due every interval; times that were missed are passed over."""
-    missed = max(0.0, now_seconds - due_seconds) // interval_seconds
-    return due_seconds + (missed + 1) * interval_seconds
 
 
 def _log_event(event: Event) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from gpu_agent import settings
 from gpu_agent.agent import Agent, Options
-from gpu_agent.engines.probes import ProbeOptions
+from gpu_agent.engines.node_engines import EngineOptions
 from gpu_agent.host.watch import HostOptions
 from gpu_agent.nvml.collector import CollectorOptions
 from gpu_agent.nvml.release import CannotRelease
@@ -105,13 +105,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         state_dir=state_dir,
         version=VERSION,
         report_interval_seconds=settings.REPORT_INTERVAL_SECONDS.read(),
-        probe_interval_seconds=settings.PROBE_INTERVAL_SECONDS.read(),
-        page_timeout_seconds=settings.PAGE_TIMEOUT_SECONDS.read(),
-        engine_hung_seconds=settings.ENGINE_HUNG_SECONDS.read(),
-        probes=ProbeOptions.from_settings(),
-        page_limit_bytes=settings.PAGE_LIMIT_BYTES.read(),
-        engine_series=settings.ENGINE_SERIES.read(),
-        engine_ports=settings.ENGINE_PORTS.read(),
+        engines=EngineOptions.from_settings(),
         hostname_label=settings.HOSTNAME_LABEL.read(),
         spool_bytes=settings.SPOOL_BYTES.read(),
         event_spool_bytes=settings.EVENT_SPOOL_BYTES.read(),

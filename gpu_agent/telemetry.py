@@ -60,11 +60,11 @@ class Telemetry:
         self._given[part], self._values[part] = given, values
         self._wait(fresh + _ends((before[identity] for identity in before.keys() - given.keys()), now_ms))
 
-    def keep_only(self, parts: Collection[str]) -> None:
-        """End the series of every other part."""
-        for gone in self._given.keys() - parts:
-            del self._values[gone]
-            self._wait(_ends(self._given.pop(gone).values(), _now_ms()))
+    def end(self, part: str) -> None:
+        """The part is gone, and its series end."""
+        if series := self._given.pop(part, None):
+            del self._values[part]
+            self._wait(_ends(series.values(), _now_ms()))
 
     def live(self) -> list[LivePart]:
         """Every series that has not ended."""

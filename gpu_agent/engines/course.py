@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ class Course:
         # By rank; "" is the engine as a whole.
         self._still: dict[str, Standstill] = {}
         self._run: Run | None = None
-        self._asked_until_seconds = 0.0
+        self._asked_until_seconds = -math.inf
         # It was told that it is down in milder words, since a restart was asked for.
         self._spared = False
         self.restarts = 0
@@ -63,7 +64,7 @@ class Course:
             told.append(told_of_overdue_restart(engine, report))
         self._spared = down is not None and asked and (self._spared or bool(told))
         if restarted:
-            self._asked_until_seconds = 0.0
+            self._asked_until_seconds = -math.inf
             told.append(told_of_restart(report.name, engine, asked=asked))
         return replace(look, report=report, restarts=self.restarts), told
 

@@ -41,7 +41,10 @@ _VERSION_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class _AboutPage:
-    """A page of JSON about an engine. `version`: where that stands; `root`: the part with its settings by section."""
+    """A page of JSON about an engine. `root`: the part with its settings by section.
+
+    `version`: where that stands, of a kind whose looks do not read it.
+    """
 
     paths: tuple[str, ...]
     version: str = ""
@@ -52,10 +55,8 @@ class _AboutPage:
 _ABOUT = {
     "vllm": _AboutPage(("/server_info?config_format=json",), root="vllm_config"),
     "sglang": _AboutPage(("/server_info", "/get_server_info"), "version"),
-    "tgi": _AboutPage(("/info",), "version"),
+    "tgi": _AboutPage(("/info",)),
     "llamacpp": _AboutPage(("/props",), "build_info"),
-    "trtllm": _AboutPage(("/version",), "version"),
-    "triton": _AboutPage(("/v2",), "version"),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from gpu_agent.engines.pages import EnginePages, PageUnavailable
 from wire.messages import UNREADABLE, FoundEngine
 from wire.snapshot import EngineKind
 
+log = logging.getLogger("headworks.agent.engines")
 _MODELS_LIMIT = 32
 _CHARACTERS = 200
 # What each kind says in the list of its models. TGI says its model's name there.
@@ -59,7 +61,7 @@ class Discovery:
     async def look(self, configured: Iterable[str]) -> bool:
         """Try the ports that no configured engine has, given as URLs. Whether anything else is there than before."""
         taken = _ports_of(configured)
-        tried = (self._find(f"http://127.0.0.1:{port}") for port in self._ports if port not in taken)
+        tried = (self._try(f"http://127.0.0.1:{port}") for port in self._ports if port not in taken)
         before, self._found = self._found, [found for found in await asyncio.gather(*tried) if found is not None]
         return self._found != before
 
@@ -67,6 +69,14 @@ class Discovery:
         """What the last look found, but for what has been configured since."""
         taken = _ports_of(configured)
         return [engine for engine in self._found if _ports_of([engine.url]).isdisjoint(taken)]
+
+    async def _try(self, url: str) -> FoundEngine | None:
+        try:
+            return await self._find(url)
+        except Exception:
+            # Whatever answers there, the other ports are tried and the agent goes on.
+            log.exception("the search for an engine at %s failed", url)
+            return None
 
     async def _find(self, url: str) -> FoundEngine | None:
         # One deadline for all pages of a port: most answer the first, or nobody listens.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from functools import partial
 from pathlib import Path
 
+from gpu_agent.host.apart import Apart, NoAnswer
 from gpu_agent.policy import NodePolicy
 from wire.files import read_bounded
 
 _LIMIT_BYTES = 4096
+_READ_SECONDS = 5.0
 # What a header can hold.
 _KEY = re.compile(r"[\x21-\x7e]+")
 
@@ -24,18 +27,24 @@ class EngineKeys:
 
     def __init__(self, policy: NodePolicy) -> None:
         self._policy = policy
-        # Of its own: a disk that hangs takes no thread that something else waits for.
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine-keys")
+        # By engine: a disk that hangs holds up no key but those that lie on it.
+        self._disks: defaultdict[str, Apart[str]] = defaultdict(lambda: Apart("engine-key"))
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def read(self, engine: str) -> str:
-        """Empty for an engine without one. Raises: KeyUnusable. May wait for a disk; cancel it when that is enough."""
+        """Empty for an engine without one. Raises: KeyUnusable, after some seconds for a disk that does not answer."""
         file = self._policy.engine(engine).api_key_file
         if file is None:
             return ""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, _read, Path(file))
+        # A probe and an act may ask at once.
+        async with self._turns[engine]:
+            try:
+                return await self._disks[engine].run(partial(_read, Path(file)), _READ_SECONDS)
+            except NoAnswer as error:
+                raise KeyUnusable(f"{file} cannot be read: {error}") from error
 
     def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        pass
 
 
 def _read(file: Path) -> str:

@@ -44,10 +44,8 @@ _PATHS = {
     "ollama": _Paths(health="/api/version", version="/api/version"),
 }
 
-
 # A page that a server was not started with, or a version does not know, is none that cannot be read.
 _NOT_SERVED = frozenset({403, 404, 405, 501})
-
 
 _Body = bytes | PageUnavailable
 

@@ -15,6 +15,7 @@ from gpu_agent.engines.pages import EnginePages, PageUnavailable
 from wire.messages import UNREADABLE
 
 _SAID_CHARACTERS = 200
+_HIDDEN = "***"
 # A server without the path says so; one that lacks the model explains itself as OpenAI does.
 _NO_SUCH_PATH = (404, 405, 501)
 
@@ -66,6 +67,9 @@ async def ask(
         async with asyncio.timeout_at(deadline):
             key = await read_key()
         status, body = await pages.ask(url + probe.path, probe.question(model), deadline, key)
+        if key:
+            # An engine may repeat what it was sent, and what is said of that may be cut in the middle of the key.
+            body = body.replace(key.encode(), _HIDDEN.encode())
         failure = probe.broken_rule(body) if status == 200 else _refusal(status, body)
     except PageUnavailable as error:
         failure = f"no_answer: {probe.path}: {error}"
@@ -73,8 +77,7 @@ async def ask(
         failure = "api_key_file: it could not be read in time"
     except KeyUnusable as error:
         failure = f"api_key_file: {error}"
-    # An engine may repeat what it was sent.
-    said = failure.replace(key, "***") if key else failure
+    said = failure.replace(key, _HIDDEN) if key else failure
     return Outcome(" ".join(said.split()), time.monotonic() - begun_seconds)
 
 

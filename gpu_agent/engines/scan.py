@@ -18,8 +18,8 @@ from gpu_agent.engines.words import any_of
 _MEDIA_TYPES = ("text/plain", "application/openmetrics-text")
 # Longer than vLLM's longest, that of its cache's configuration.
 _LINE_LIMIT_BYTES = 64 * 1024
-# 64 ranks of an engine take a third of it.
-_SAMPLES_LIMIT = 30_000
+# 64 ranks of an engine take half of it. More would hold up the looks at others for over 100 ms.
+_SAMPLES_LIMIT = 20_000
 OWN_LIMIT = 500
 _PARTS = ("bucket", "sum", "count")
 _OWN_PARTS = ("_total", *(f"_{part}" for part in _PARTS))

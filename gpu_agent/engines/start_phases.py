@@ -45,9 +45,11 @@ def read_log(file: Path) -> dict[str, int]:
 
 def of_log(text: bytes) -> dict[str, int]:
     """Milliseconds by phase of the last start in the text. Workers that do the same at once count as the slowest."""
-    beginnings = [match.end() for match in _BEGINNING.finditer(text)]
-    start = text[beginnings[-1] if beginnings else 0 :]
-    took = ((phase, _milliseconds(map(float, line.findall(start)))) for phase, line in _VLLM_PHASES.items())
+    beginning = 0
+    for match in _BEGINNING.finditer(text):
+        beginning = match.end()
+    # By place, not in a copy: the text is long.
+    took = ((phase, _milliseconds(map(float, line.findall(text, beginning)))) for phase, line in _VLLM_PHASES.items())
     return {phase: milliseconds for phase, milliseconds in took if milliseconds is not None}
 
 

@@ -98,13 +98,15 @@ class EngineWatch:
         self._ended(name, watched, look, paused)
 
     async def _is_paused(self, watched: _Watched) -> bool | None:
-        if watched.engine.kind not in PAUSING_KINDS or not watched.says_paused:
+        if watched.engine.kind not in PAUSING_KINDS:
             return None
-        try:
-            return await is_paused(self._pages, watched.engine.url, self._pages.deadline())
-        except NeverSaid:
-            watched.says_paused = False
-            return None
+        if watched.says_paused:
+            try:
+                return await is_paused(self._pages, watched.engine.url, self._pages.deadline())
+            except NeverSaid:
+                watched.says_paused = False
+        # Who cannot say so cannot be paused.
+        return False
 
     def _ended(self, name: str, watched: _Watched, look: Look, paused: bool | None) -> None:
         engine, restarts = watched.engine, watched.course.restarts

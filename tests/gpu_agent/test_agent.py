@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gpu_agent.agent import Agent, Options, _log_event, _next_due
+from gpu_agent.agent import Agent, Options, _log_event
+from gpu_agent.engines.node_engines import EngineOptions
 from gpu_agent.engines.probes import ProbeOptions
 from gpu_agent.host.watch import HostOptions
 from gpu_agent.nvml.collector import CollectorOptions
@@ -34,12 +33,14 @@ def state_dir(tmp_path):
     return tmp_path
 
 
-def options(control: FakeControl, state_dir: Path, gpu_source: str = "none", **changed: float) -> Options:
-    intervals: dict[str, Any] = {
-        "report_interval_seconds": 3600,
-        "probe_interval_seconds": 0.02,
-        **changed,
-    }
+def options(
+    control: FakeControl,
+    state_dir: Path,
+    gpu_source: str = "none",
+    *,
+    report_interval_seconds: float = 3600,
+    probe_interval_seconds: float = 0.02,
+) -> Options:
     nvml = NvmlOptions(
         source=gpu_source,
         library="",
@@ -56,12 +57,15 @@ def options(control: FakeControl, state_dir: Path, gpu_source: str = "none", **c
         name="node-1",
         state_dir=state_dir,
         version="0.1.0",
-        page_timeout_seconds=5,
-        engine_hung_seconds=60,
-        probes=ProbeOptions(canary_seconds=0, conformance_seconds=0, timeout_seconds=5),
-        engine_series=None,
-        engine_ports=(),
-        page_limit_bytes=2**20,
+        engines=EngineOptions(
+            interval_seconds=probe_interval_seconds,
+            page_timeout_seconds=5,
+            page_limit_bytes=2**20,
+            hung_seconds=60,
+            series=None,
+            ports=(),
+            probes=ProbeOptions(canary_seconds=0, conformance_seconds=0, timeout_seconds=5),
+        ),
         hostname_label="Hostname",
         policy=NodePolicy(),
         act_seconds=30,
@@ -77,7 +81,7 @@ def options(control: FakeControl, state_dir: Path, gpu_source: str = "none", **c
             kmsg_scan_seconds=3600,
             rules=XID_RULES,
         ),
-        **intervals,
+        report_interval_seconds=report_interval_seconds,
     )
 
 
@@ -233,13 +237,3 @@ async def test_it_watches_its_last_known_engines_with_no_stream(control, engine,
         while "engines" not in report:
             report = await control.posted(REPORT)
     assert report["engines"][0]["state"] == "up"
-
-
-@given(st.floats(0, 1e6), st.floats(-10, 1e5), st.floats(0.05, 3600))
-def test_what_is_due_every_interval_keeps_its_beat_and_makes_up_for_nothing(due, late, interval):
-    now = due + late
-    following = _next_due(due, now, interval)
-    assert following > now or following == pytest.approx(now)
-    assert following - max(now, due) <= interval * 1.000001
-    beats = (following - due) / interval
-    assert beats == pytest.approx(round(beats), abs=1e-3)

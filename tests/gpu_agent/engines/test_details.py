@@ -103,12 +103,12 @@ async def test_where_the_process_is_not_known_vllm_says_it_in_development_mode(e
             "tgi",
             "/info",
             {"version": "3.3.0", "max_total_tokens": 8},
-            "3.3.0",
+            UNSET,
             {"version": "3.3.0", "max_total_tokens": "8"},
         ),
     ],
 )
-async def test_other_kinds_say_it_and_their_version_on_a_page(engine, start, kind, path, page, version, arguments):
+async def test_other_kinds_say_it_on_a_page_and_their_version_if_no_look_reads_it(engine, start, kind, path, page, version, arguments):
     engine.pages = {path: (200, json.dumps(page).encode())}
     details = start()
     details.looked("e1", of_kind(engine, kind), UP)
@@ -118,11 +118,11 @@ async def test_other_kinds_say_it_and_their_version_on_a_page(engine, start, kin
 
 
 async def test_a_version_that_a_look_has_read_stays(engine, start):
-    engine.pages = {"/info": (200, b'{"version":"3.3.0"}')}
+    engine.pages = {"/server_info": (200, b'{"version":"0.5.6"}')}
     details = start()
-    details.looked("e1", of_kind(engine, "tgi"), UP)
-    await until(lambda: details.add_to(UP.report).version == "3.3.0")
-    assert details.add_to(EngineReport("e1", "up", version="3.3.1")).version == "3.3.1"
+    details.looked("e1", of_kind(engine, "sglang"), UP)
+    await until(lambda: details.add_to(UP.report).version == "0.5.6")
+    assert details.add_to(EngineReport("e1", "up", version="0.5.7")).version == "0.5.7"
 
 
 async def test_the_phases_of_a_start_come_from_the_log_that_the_policy_names(engine, start, tmp_path):

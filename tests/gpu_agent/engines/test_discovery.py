@@ -108,3 +108,17 @@ async def test_a_look_says_whether_anything_is_new(engine, pages):
     engine.pages = {}
     assert await discovery.look([])
     assert discovery.found([]) == []
+
+
+async def test_a_port_at_which_the_search_fails_by_itself_keeps_it_from_no_other(engine, pages, monkeypatch, caplog):
+    engine.pages = {"/v1/models": models("vllm")}
+    bad, read = free_port(), pages.read
+
+    async def failing(url, deadline):
+        if urlsplit(url).port == bad:
+            raise ZeroDivisionError
+        return await read(url, deadline)
+
+    monkeypatch.setattr(pages, "read", failing)
+    assert [found.url for found in await found_at(pages, [bad, port(engine)])] == [engine.url]
+    assert f"the search for an engine at http://127.0.0.1:{bad} failed" in caplog.text

@@ -279,6 +279,14 @@ async def test_a_key_is_read_each_time_and_shown_to_the_engine_alone(api, tmp_pa
     assert SECRET not in caplog.text
 
 
+async def test_a_refusal_that_is_cut_in_the_middle_of_the_key_shows_no_part_of_it(api, tmp_path):
+    file = tmp_path / "key"
+    file.write_text(SECRET)
+    api.answers["/v1/completions"] = 401, {"error": {"message": "x" * 190 + SECRET}}
+    async with trying(api, with_key(file), canary_seconds=CANARY_SECONDS) as tried:
+        assert await tried.begin() == {"canary": f"refused_401: {'x' * 190}***"}
+
+
 @pytest.mark.parametrize("content", [b"", b"two words", b"a\r\nX-Header: b", "ключ".encode(), b"k" * 5000, b"\xff\x00"])
 async def test_a_file_that_holds_no_key_is_said_without_its_content(api, tmp_path, content):
     file = tmp_path / "key"

@@ -215,6 +215,13 @@ async def test_an_engine_that_does_not_say_whether_it_is_paused_is_as_it_was(loo
         assert (await look()).report.condition == "paused"
 
 
+async def test_an_engine_that_has_no_development_mode_any_more_is_paused_no_longer(look, engine):
+    engine.pages["/is_paused"] = (200, b'{"is_paused":true}')
+    assert (await look()).report.condition == "paused"
+    del engine.pages["/is_paused"]
+    assert [(await look()).report.condition for _ in range(2)] == ["ok", "ok"]
+
+
 async def test_a_hung_core_that_does_not_say_so_holds_the_look_no_longer_than_its_time(look, engine, clock):
     engine.hung.add("/is_paused")
     assert (await look()).report.condition == "ok"
