@@ -58,7 +58,9 @@ def shown_default(value: object) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, tuple):
-        return f"`{','.join(str(part) for part in value)}`"
+        # A host with its port, or a list.
+        separator = ":" if isinstance(value[-1], int) else ","
+        return f"`{separator.join(str(part) for part in value)}`"
     return f"`{value}`"
 
 

@@ -20,8 +20,8 @@ from gpu_agent.events import Reporter
 from gpu_agent.host.processes import ProcessMap
 from gpu_agent.host.watch import HostOptions, HostWatch
 from gpu_agent.nvml.collector import CollectorOptions, GpuCollector
+from gpu_agent.nvml.host_pids import sees_host_pids
 from gpu_agent.nvml.metrics import samples as gpu_samples
-from gpu_agent.nvml.processes import sees_host_pids
 from gpu_agent.nvml.readings import GpuReadings, Source
 from gpu_agent.nvml.reports import gpu_problems, gpu_reports
 from gpu_agent.page.options import PageOptions
@@ -266,6 +266,7 @@ class Agent:
             engines=self._engines.reports(),
             cordon_applied=self._cordoned,
             found_engines=self._engines.found(),
+            host_problems=self._host.problems_said(),
             acts=self._acts.reports(),
             allowed_acts=self._options.policy.allowed_acts,
         )

@@ -14,12 +14,15 @@ from msgspec import Meta, Struct
 from wire.acts import ACTIONS, EngineArgument, FolderPath
 from wire.files import read_bounded
 from wire.messages import MAX_ENGINES, UNREADABLE
-from wire.snapshot import Name
+from wire.problems import type_problems
+from wire.snapshot import Name, engine_url_problem
 
 _FILE_LIMIT_BYTES = 1 << 20
 # Words that name a secret at the end of an argument: api-key, hf-token.
 _SECRET_ENDS = ("-key", "-token", "-password", "-secret")
-_Words = Annotated[list[Annotated[str, Meta(min_length=1, max_length=1000)]], Meta(max_length=64)]
+# A program takes no NUL.
+_Word = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^[^\x00]+$")]
+_Words = Annotated[list[_Word], Meta(max_length=64)]
 
 
 class EnginePolicy(Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,6 +37,7 @@ class EnginePolicy(Struct, frozen=True, forbid_unknown_fields=True):
     arguments: list[EngineArgument] = []
     lora_folder: FolderPath | None = None
     api_key_file: FolderPath | None = None
+    url: Annotated[str, Meta(max_length=300)] | None = None
     metrics_url: Annotated[str, Meta(pattern=r"^https?://[^\s@?#]+$(?!\n)", max_length=300)] | None = None
     model_path: FolderPath | None = None
     log_file: FolderPath | None = None
@@ -67,9 +71,13 @@ def load_policy(file: str) -> NodePolicy:
     if not file:
         return NodePolicy()
     try:
-        policy = msgspec.json.decode(read_bounded(Path(file), _FILE_LIMIT_BYTES), type=NodePolicy)
+        document = msgspec.json.decode(read_bounded(Path(file), _FILE_LIMIT_BYTES))
     except (OSError, ValueError, *UNREADABLE) as error:
         raise BadPolicy(f"the policy in {file} cannot be used: {error}") from error
+    if problems := type_problems(document, NodePolicy):
+        wrong = "; ".join(f"{problem.path}: {problem.message}" for problem in problems)
+        raise BadPolicy(f"the policy in {file}: {wrong}")
+    policy = msgspec.convert(document, NodePolicy)
     _check(policy, file)
     return policy
 
@@ -90,6 +98,8 @@ def _check(policy: NodePolicy, file: str) -> None:
 
 def _engine_problem(engine: EnginePolicy) -> str | None:
     """Where it contradicts itself, and how."""
+    if engine.url is not None and (wrong := engine_url_problem(engine.url)):
+        return f"/url: {wrong}"
     if "restart" in engine.allow and not engine.restart_command:
         return ": restart is allowed and needs a restart_command"
     if engine.arguments and engine.config_file is None:

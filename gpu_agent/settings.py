@@ -192,9 +192,16 @@ NVML_OPEN_SECONDS = Setting(
 NVML_RETRY_SECONDS = Setting(
     "HEADWORKS_AGENT_NVML_RETRY_SECONDS",
     30.0,
-    "Longest time between two tries to open NVML, and the time after which it is opened afresh for a lost GPU: a "
-    "driver shows a GPU that was reset to new clients only.",
+    "Longest time between two tries to open NVML, and the time after which it is first opened afresh for a lost GPU, "
+    "then more and more rarely: a driver shows a GPU that was reset to new clients only.",
     number(0.1, 3600),
+)
+DCGM_EXPORTER_URL = Setting(
+    "HEADWORKS_AGENT_DCGM_EXPORTER_URL",
+    "",
+    "Metrics page of a dcgm-exporter on this node, such as http://127.0.0.1:9400/metrics, for the profiling metrics of "
+    "GPUs before Hopper, which NVML does not give. Empty: none.",
+    base_url,
 )
 KMSG_PATH = Setting(
     "HEADWORKS_AGENT_KMSG_PATH",
@@ -270,8 +277,8 @@ HOST_INTERVAL_SECONDS = Setting(
 DISK_PATHS = Setting[tuple[str, ...]](
     "HEADWORKS_AGENT_DISK_PATHS",
     (),
-    "Folders whose disks are watched, with commas between them. Empty: the agent's state folder. The models' places of "
-    "the node's policy come with them.",
+    "Further folders whose disks are watched, with commas between them. The agent's state folder, with its spools, and "
+    "the models' places of the node's policy always are.",
     folders,
 )
 LISTEN = Setting[tuple[str, int] | None](
@@ -320,6 +327,7 @@ SETTINGS = (
     GPU_ANSWER_SECONDS,
     NVML_OPEN_SECONDS,
     NVML_RETRY_SECONDS,
+    DCGM_EXPORTER_URL,
     KMSG_PATH,
     KMSG_SCAN_SECONDS,
     XID_RULES_FILE,

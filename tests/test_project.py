@@ -15,6 +15,7 @@ import pytest
 from pip._internal.models.index import PyPI  # the one place that knows the registry's hosts
 
 from docs import generate
+from tests.deploy.rows import ROWS
 from tests.services import service_binary
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,6 +52,14 @@ def lines_with(pattern: re.Pattern[str]) -> list[str]:
 @pytest.mark.parametrize("name", sorted(generate.PAGES))
 def test_a_generated_page_is_up_to_date(name):
     assert (ROOT / "docs" / name).read_text() == generate.PAGES[name](), f"docs/{name} is old: run make docs"
+
+
+def test_a_default_is_documented_as_one_would_write_it():
+    shown = {row.name: generate.shown_default(row.default).strip("`") for row in ROWS.values()}
+    given = {name: text for name, text in shown.items() if text != "empty"}
+    assert {name: ROWS[name].read({name: text}) for name, text in given.items()} == {
+        name: ROWS[name].default for name in given
+    }
 
 
 def test_every_setting_stands_in_a_documented_module():

@@ -24,7 +24,10 @@ def write_whole(path: Path, data: bytes, *, mode: int, owner: tuple[int, int] | 
     # One fixed name, so that a process killed while writing leaves at most one such file behind.
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        # Whatever stands there: others may hold it open, and to open a pipe could wait for ever.
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             if owner is not None and owner != (os.geteuid(), os.getegid()):
                 os.fchown(descriptor, *owner)

@@ -150,9 +150,9 @@ class ActReport(Struct, frozen=True, omit_defaults=True):
 class NodeReport(Struct, frozen=True, omit_defaults=True):
     """`POST nodes/report`, every 15 s and on change. `simulated` labels a node whose hardware is not real.
 
-    `gpu_problems` says in words what does not work in reading the GPUs, NVML as a whole included. `acts`: those of the
-    slice that were begun or refused. `allowed_acts`: what the node's own policy lets be done, by engine; "" is the
-    node itself.
+    `gpu_problems` says in words what does not work in reading the GPUs, NVML as a whole included, `host_problems`
+    what does not in looking at processes, connections and disks. `acts`: those of the slice that were begun or
+    refused. `allowed_acts`: what the node's own policy lets be done, by engine; "" is the node itself.
     """
 
     version: ShortText
@@ -161,11 +161,14 @@ class NodeReport(Struct, frozen=True, omit_defaults=True):
     driver_version: ShortText | UnsetType = UNSET
     gpu_source: Literal["nvml", "simulated", "none"] = "none"
     gpu_problems: Annotated[list[LongText], Meta(max_length=64)] = []
+    host_problems: Annotated[list[LongText], Meta(max_length=64)] = []
     simulated: bool = False
     cordon_applied: bool = False
     found_engines: Annotated[list[FoundEngine], Meta(max_length=64)] = []
     acts: Annotated[list[ActReport], Meta(max_length=MAX_ACTS)] = []
-    allowed_acts: Annotated[dict[ShortText, list[ShortText]], Meta(max_length=MAX_ENGINES + 1)] = {}
+    allowed_acts: Annotated[
+        dict[ShortText, Annotated[list[ShortText], Meta(max_length=64)]], Meta(max_length=MAX_ENGINES + 1)
+    ] = {}
 
 
 class Event(Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import types
 from collections.abc import Iterator
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, UnsetType
@@ -51,7 +51,7 @@ def _walk(value: Any, kind: Any, path: str) -> Iterator[Problem]:
     within = _within(value, kind, path)
     first = next(within, None)
     if first is None:
-        yield Problem(path, "type", message)
+        yield Problem(path, "type", f"{message}{_choice(kind)}")
     else:
         yield first
         yield from within
@@ -75,6 +75,10 @@ def _refusal(value: Any, kind: Any) -> str | None:
     except msgspec.ValidationError as error:
         return str(error).partition(" - at `")[0]
     return None
+
+
+def _choice(kind: Any) -> str:
+    return f"; give one of {', '.join(map(str, get_args(kind)))}" if get_origin(kind) is Literal else ""
 
 
 def _is_struct(kind: Any) -> bool:

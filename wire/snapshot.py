@@ -8,6 +8,7 @@ version's readers.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Container, Iterable
 from typing import Annotated, Literal
@@ -218,7 +219,7 @@ Snapshot = GatewaySnapshot | NodeSnapshot
 
 
 _ENGINE_URL = re.compile(
-    r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:(?P<port>[0-9]{1,5}))?"
+    r"https?://(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:(?P<port>[0-9]{1,5}))?"
 )
 
 
@@ -227,7 +228,17 @@ def engine_url_problem(url: str) -> str | None:
     match = _ENGINE_URL.fullmatch(url)
     if match is None or not 1 <= int(match["port"] or 80) <= 65_535:
         return "must be http(s)://host[:port] without credentials, path or query"
+    if match["ipv6"] and not _is_ipv6_address(match["ipv6"]):
+        return "must have an IPv6 address between its brackets"
     return None
+
+
+def _is_ipv6_address(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _engine_url_problems(engines: dict[str, Engine] | dict[str, NodeEngine]) -> list[Problem]:

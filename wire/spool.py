@@ -53,7 +53,7 @@ class Spool:
     """Records by ascending number, which is never given twice. Any thread of one process may call.
 
     A file that cannot be opened (disk full, not ours) is tried again at every call, so that its process can go on
-    without it. A damaged one is moved to `<file>.damaged` and a new one made.
+    without it. A damaged one is moved to `<file>.damaged` and a new one made, as it is for one that was removed.
 
     `limit_bytes` bounds the file; the space of removed records is used again, not given back to the disk. Beside the
     file, SQLite's log (`-wal`) takes some 4 MB at most.
@@ -64,6 +64,8 @@ class Spool:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        # Of the open file: device and number.
+        self._identity = (0, 0)
         self._overflowing = False
         self._removed_through = 0
         self._handed_out_through = 0
@@ -158,6 +160,9 @@ class Spool:
                 raise self._os_error(error) from error
 
     def _attempt(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._connection is not None and self._is_gone():
+            log.error("%s was removed, and with it what waited there: a new one is made", self._file)
+            self._let_go()
         try:
             if self._connection is None:
                 self._connection = self._open()
@@ -171,11 +176,23 @@ class Spool:
                 self._let_go()
             raise
 
+    def _is_gone(self) -> bool:
+        """Whether the open file has its name no more: what is written to it would end with this process."""
+        try:
+            found = os.stat(self._file, follow_symlinks=False)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return (found.st_dev, found.st_ino) != self._identity
+
     def _open(self) -> sqlite3.Connection:
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # SQLite would make it readable by all. Its log takes the file's mode.
         descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         os.fchmod(descriptor, 0o600)
+        found = os.fstat(descriptor)
+        self._identity = found.st_dev, found.st_ino
         os.close(descriptor)
         connection = sqlite3.connect(
             self._file, timeout=_LOCK_WAIT_SECONDS, isolation_level=None, check_same_thread=False

@@ -23,6 +23,7 @@ class NodeFacts(Protocol):
     cordon_reason: str
     gpu_source: str
     gpu_problems: list[str]
+    host_problems: list[str]
     reported_at: datetime | None
 
 
@@ -97,12 +98,12 @@ def _failures(node: NodeFacts, gpus: Iterable[GpuFacts], engines: Iterable[Engin
             reasons.append(_named("engine_down", _named(engine.name, engine.error)))
         elif engine.condition == "hung":
             reasons.append(_named("engine_hung", _named(engine.name, engine.error)))
-        if failed := _failed_probes(engine):
+        if failed := failed_probes(engine):
             reasons.append(_named("engine_probe_failed", _named(engine.name, ", ".join(failed))))
     return reasons
 
 
-def _failed_probes(engine: EngineFacts) -> list[str]:
+def failed_probes(engine: EngineFacts) -> list[str]:
     return sorted(name for name, outcome in engine.facts.get("probes", {}).items() if outcome == "failed")
 
 
@@ -114,7 +115,8 @@ def _remarks(node: NodeFacts, engines: Iterable[EngineFacts]) -> list[str]:
         for engine in engines
         if engine.state == "up" and engine.condition in _IDLE_REASONS
     ]
-    return no_gpu + idle + [_named("engine_cordoned", engine.name) for engine in engines if engine.cordoned]
+    unseen = [_named("host_problem", problem) for problem in node.host_problems]
+    return no_gpu + unseen + idle + [_named("engine_cordoned", engine.name) for engine in engines if engine.cordoned]
 
 
 def _named(name: str, what: str) -> str:

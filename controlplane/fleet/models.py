@@ -20,6 +20,7 @@ class Node(models.Model):
     driver_version = models.CharField(max_length=200, blank=True)
     gpu_source = models.CharField(max_length=16, default="none")
     gpu_problems = models.JSONField(default=list)
+    host_problems = models.JSONField(default=list)
     simulated = models.BooleanField(default=False)
     cordon_applied = models.BooleanField(default=False)
     # What its own policy lets be done, by engine; "" is the node itself.
@@ -182,7 +183,7 @@ class Act(models.Model):
     state = models.CharField(max_length=16, choices=ActState.choices, default=ActState.WAITING)
     # As its agent told, and by its clock: why it was refused or failed, what was done, how long it took.
     result_reason = models.CharField(max_length=200, blank=True)
-    detail = models.CharField(max_length=500, blank=True)
+    detail = models.CharField(max_length=2000, blank=True)
     state_at = models.DateTimeField()
     took_ms = models.PositiveBigIntegerField(default=0)
 

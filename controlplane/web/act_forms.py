@@ -29,13 +29,21 @@ class ArgumentsField(forms.CharField):
             if not separator:
                 text = _("Give each argument as name=value, not “%(line)s”.")
                 raise forms.ValidationError(text % {"line": name})
-        return {name.strip().removeprefix("--"): _read(text.strip()) for name, _separator, text in pairs}
+        given: dict[str, Any] = {}
+        for typed, _separator, value_typed in pairs:
+            name = typed.strip().removeprefix("--")
+            if name in given:
+                raise forms.ValidationError(_("“%(name)s” is given twice.") % {"name": name})
+            given[name] = _read(value_typed.strip())
+        return given
 
 
 def _read(text: str) -> str | int | bool:
     if text in ("true", "false"):
         return text == "true"
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else text
+    # 007 stays a name.
+    is_number = text.isascii() and text.isdigit() and len(text) < 16 and str(int(text)) == text
+    return int(text) if is_number else text
 
 
 class ActForm(RefusableForm):

@@ -92,12 +92,13 @@ def digest(changes: Iterable[Change]) -> str:
     Where they are the same, the same form does the same; where they are not, the person is asked again. What comes
     after is left out, since a new row may hold the moment of its making.
     """
-    # A new row's name is what the form gives it, or made anew each time.
-    replaced = [
-        [change.noun, change.key, _replaced(change)] if change.before else [change.noun, None, None]
-        for change in changes
-    ]
+    replaced = [[change.noun, _known_key(change), change.before and _replaced(change)] for change in changes]
     return hashlib.sha256(json.dumps(replaced, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _known_key(change: Change) -> str | None:
+    """An act has its name from no form: it is made anew for each."""
+    return None if change.noun == "act" and not change.before else change.key
 
 
 def _replaced(change: Change) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from controlplane import settings_rows
 from controlplane.alerts.models import Incident, IncidentState
 from controlplane.core.models import AuditEntry
-from controlplane.fleet.health import node_health
+from controlplane.fleet.health import failed_probes, node_health
 from controlplane.fleet.models import Engine, Gpu, Node
 from controlplane.fleet.services import facts_of
 from controlplane.web.readings import Readings, latest
@@ -88,7 +88,7 @@ class EngineLine:
 
     @property
     def failed_probes(self) -> str:
-        return ", ".join(sorted(name for name, outcome in self.facts["probes"].items() if outcome == "failed"))
+        return ", ".join(failed_probes(self))
 
 
 class Reason(NamedTuple):

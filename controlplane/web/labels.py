@@ -160,6 +160,7 @@ HEALTH_REASONS = {
     "engine_paused": (False, gettext_noop("engine paused: %(what)s")),
     "engine_sleeping": (False, gettext_noop("engine sleeping: %(what)s")),
     "no_gpu": (False, gettext_noop("no GPU: %(what)s")),
+    "host_problem": (False, gettext_noop("not seen: %(what)s")),
     "engine_cordoned": (False, gettext_noop("engine cordoned: %(what)s")),
 }
 GPU_SOURCES = {"nvml": "NVML", "simulated": gettext_lazy("simulated source"), "none": gettext_lazy("no GPU")}

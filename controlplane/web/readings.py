@@ -20,7 +20,9 @@ METRICS = {
 }
 # What was measured before this is no answer to "how is it now".
 FRESH_SECONDS = 60
-_QUERY = f'last_over_time({{__name__=~"{"|".join(METRICS)}",node!=""}}[{FRESH_SECONDS}s])'
+_SERIES = f'{{__name__=~"{"|".join(METRICS)}",node!=""}}'
+# The first part knows of ends, the second of age alone: an agent that was killed ends no series.
+_QUERY = f"{_SERIES} and on (__name__, node, UUID, engine) last_over_time({_SERIES}[{FRESH_SECONDS}s])"
 WAIT_SECONDS = 1.0
 
 Values = Mapping[str, float]

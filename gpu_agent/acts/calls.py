@@ -13,6 +13,7 @@ from yarl import URL
 
 from gpu_agent.acts.outcome import NotDone, failed
 from gpu_agent.acts.tools import EngineWork
+from gpu_agent.engines.addresses import connector
 from gpu_agent.engines.keys import EngineKeys, KeyUnusable
 from wire.messages import UNREADABLE
 
@@ -20,6 +21,7 @@ T = TypeVar("T")
 # A list of models with some hundred adapters.
 _ANSWER_LIMIT_BYTES = 1 << 20
 _SAID_CHARACTERS = 300
+_HIDDEN = b"***"
 
 
 @dataclass(frozen=True)
@@ -70,30 +72,33 @@ class EngineCalls:
         raise failed("engine_refused", f"{path} answered {answer.said}")
 
     async def _call(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None) -> Answer:
-        headers = await self._key() if path.startswith("/v1/") else {}
+        key = await self._key() if path.startswith("/v1/") else ""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
             # Encoded by its writer: the name of a model may hold what a path may not.
             url = URL(self._url + path, encoded=True)
             async with self._session.request(
                 method, url, params=query, json=body, headers=headers, allow_redirects=False
             ) as response:
-                return Answer(response.status, await _bounded(response))
+                answered = await _bounded(response)
+                # An engine may repeat what it was sent.
+                return Answer(response.status, answered.replace(key.encode(), _HIDDEN) if key else answered)
         # UnicodeError: a host that cannot be a name in DNS.
         except (aiohttp.ClientError, OSError, UnicodeError) as error:
             raise failed("engine_unreachable", f"{path}: {str(error) or type(error).__name__}") from error
 
-    async def _key(self) -> dict[str, str]:
+    async def _key(self) -> str:
         try:
-            key = await self._keys.read(self._name)
+            return (await self._keys.read(self._name, self._url)).text
         except KeyUnusable as error:
             raise failed("engine_refused", str(error)) from error
-        return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 @asynccontextmanager
 async def engine_calls(work: EngineWork) -> AsyncIterator[EngineCalls]:
     """For one act: its connections end with it. Deadlines are the caller's."""
     async with aiohttp.ClientSession(
+        connector=connector(here_only=work.policy.url is None),
         timeout=aiohttp.ClientTimeout(total=None),
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"Accept-Encoding": "identity"},

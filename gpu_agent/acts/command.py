@@ -14,7 +14,9 @@ from gpu_agent.host.apart import Apart, NoAnswer
 from gpu_agent.settings import SETTINGS
 
 _TAIL_BYTES = 2000
+# What a pipe holds. One that is filled without end is emptied so often, and then costs next to nothing.
 _CHUNK_BYTES = 65_536
+_PAUSE_SECONDS = 0.01
 _TERMINATE_SECONDS = 2.0
 
 
@@ -45,18 +47,17 @@ async def run_command(command: Sequence[str], limit_seconds: float) -> Ran:
         raise
     finally:
         os.close(writer)
-    loop, tail = asyncio.get_running_loop(), bytearray()
-    loop.add_reader(reader, _read, reader, tail)
+    tail = _Tail(reader)
     try:
         status: int | None = await _exited(process, limit_seconds)
     except TimeoutError:
-        await _end(process)
-        status = None
+        # It may have ended while this process stood still.
+        status = process.poll()
+        if status is None:
+            await _end(process)
     finally:
-        _read(reader, tail)
-        loop.remove_reader(reader)
-        os.close(reader)
-    return Ran(status, " ".join(tail.decode("utf-8", "replace").split()))
+        tail.close()
+    return Ran(status, tail.text)
 
 
 def _start(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
@@ -101,9 +102,42 @@ async def _end(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def _read(reader: int, tail: bytearray) -> None:
-    """What can be read now; of all that was read, the end is kept."""
-    with contextlib.suppress(BlockingIOError):
-        while chunk := os.read(reader, _CHUNK_BYTES):
-            tail += chunk
-            del tail[:-_TAIL_BYTES]
+class _Tail:
+    """The end of what comes out of a pipe, which it closes."""
+
+    def __init__(self, reader: int) -> None:
+        self._reader, self._kept = reader, bytearray()
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._follow()
+
+    @property
+    def text(self) -> str:
+        """On one line."""
+        return " ".join(self._kept.decode("utf-8", "replace").split())
+
+    def close(self) -> None:
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._reader)
+        self._read()
+        os.close(self._reader)
+
+    def _follow(self) -> None:
+        self._loop.add_reader(self._reader, self._take)
+
+    def _take(self) -> None:
+        self._loop.remove_reader(self._reader)
+        # Nobody follows a pipe that was closed: it would be ready to be read for ever.
+        if self._read():
+            self._pause = self._loop.call_later(_PAUSE_SECONDS, self._follow)
+
+    def _read(self) -> bool:
+        """Read once. Whether more may come."""
+        try:
+            chunk = os.read(self._reader, _CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        self._kept += chunk
+        del self._kept[:-_TAIL_BYTES]
+        return bool(chunk)

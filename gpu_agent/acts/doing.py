@@ -10,15 +10,21 @@ from datetime import UTC, datetime, timedelta
 from gpu_agent.acts import dev, lora, models
 from gpu_agent.acts.calls import EngineCalls, engine_calls
 from gpu_agent.acts.drain import drain
-from gpu_agent.acts.outcome import failed
+from gpu_agent.acts.outcome import failed, refused
 from gpu_agent.acts.restart import restart
 from gpu_agent.acts.tools import EngineWork, Tools
+from gpu_agent.engines.addresses import ForeignUrl, check_url
 from gpu_agent.nvml.release import NotReleased
 from wire import acts
 
 
 async def do_on_engine(request: acts.Request, work: EngineWork) -> str:
     """What was done, in words. Raises: NotDone."""
+    try:
+        await check_url(work.engine.url, work.policy.url)
+    except ForeignUrl as error:
+        # One that was under way when the agent ended has changed something already.
+        raise (failed if work.kept else refused)("url_not_allowed", str(error)) from error
     match request:
         case acts.Restart():
             return await restart(work, request)

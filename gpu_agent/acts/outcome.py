@@ -11,6 +11,7 @@ Reason = Literal[
     "bad_arguments",
     "no_such_engine",
     "not_allowed",
+    "url_not_allowed",
     "expired",
     "journal",
     "dev_mode_off",

@@ -83,7 +83,7 @@ class _Restart:
             file = _checked_file(self._work, arguments)
             former = await self._on_disk(lambda: read_config(file))
             changed, before = with_arguments(former, arguments)
-            found |= {"former": former, "changed": changed, "before": _shown(arguments, before)}
+            found |= {"file": file, "former": former, "changed": changed, "before": _shown(arguments, before)}
         look = await self._work.look()
         if (capacity := number(look, _CAPACITY)) is not None:
             found["capacity_tokens"] = int(capacity)
@@ -123,7 +123,10 @@ class _Restart:
         return f"the former arguments are back, and {how}"
 
     async def _write(self, which: str) -> None:
-        file, text = self._work.policy.config_file or "", str(self._kept[which])
+        file, text = str(self._kept["file"]), str(self._kept[which])
+        # The agent may have been started with another policy since.
+        if file != self._work.policy.config_file:
+            raise failed("config_file", f"{file} is no longer the configuration file that this node's policy names")
         await self._on_disk(lambda: write_config(file, text))
 
     async def _on_disk(self, call: Callable[[], T]) -> T:

@@ -122,7 +122,9 @@ class ActRunner:
             request = admit(act, engine, self._policy)
             check_time(act, running.report.at_ms)
         except NotDone as end:
-            await self._end(act_id, running, end)
+            # Its arguments may be of any length, and are not looked at again.
+            bare = msgspec.structs.replace(act, arguments={})
+            await self._end(act_id, msgspec.structs.replace(running, act=bare), end)
             return
         try:
             await self._journal.put(act_id, running)

@@ -20,6 +20,8 @@ from wire.snapshot import NodeEngine
 
 # Of a server of many ranks; a report's error is bounded.
 _RANKS_NAMED = 3
+# After a machine was suspended, the first look shows what the last one before did.
+_FEWEST_LOOKS = 3
 
 
 class Course:
@@ -90,7 +92,7 @@ class Course:
         hung = {
             part: found
             for part, found in self._still.items()
-            if found.lasted_seconds(now_seconds) >= self._hung_seconds
+            if found.looks >= _FEWEST_LOOKS and found.lasted_seconds(now_seconds) >= self._hung_seconds
         }
         if not hung:
             return replace(look, hung=False)

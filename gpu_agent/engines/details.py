@@ -175,7 +175,7 @@ class EngineDetails:
     async def _document(self, known: _Known, page: _AboutPage) -> dict[str, Any]:
         for path in page.paths:
             try:
-                body = await self._pages.read(known.engine.url + path, self._pages.deadline())
+                body = await self._pages.document(known.engine.url + path, self._pages.deadline())
                 return msgspec.json.decode(body, type=dict[str, Any])
             except (PageUnavailable, *UNREADABLE) as error:
                 log.debug("%s%s: %s", known.engine.url, path, error)

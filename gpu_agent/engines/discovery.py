@@ -31,6 +31,8 @@ _OWNERS: dict[str, EngineKind] = {
 # How the names of its metrics begin, for one that shows its models to none without a key.
 _METRICS: dict[bytes, EngineKind] = {b"vllm:": "vllm", b"sglang:": "sglang", b"llamacpp:": "llamacpp", b"tgi_": "tgi"}
 _FIRST_NAME = re.compile(rb"^(" + b"|".join(_METRICS) + rb")", re.MULTILINE)
+# The agent's own page and the merged one have metrics of engines, too.
+_PASSED_ON = re.compile(rb"^headworks_", re.MULTILINE)
 
 
 class _Model(msgspec.Struct):
@@ -86,13 +88,13 @@ class Discovery:
         if found is None or path is None:
             return found
         try:
-            return msgspec.structs.replace(found, version=version_in(await self._pages.read(url + path, deadline)))
+            return msgspec.structs.replace(found, version=version_in(await self._pages.document(url + path, deadline)))
         except (PageUnavailable, *UNREADABLE):
             return found
 
     async def _by_models(self, url: str, deadline: float) -> FoundEngine | None:
         try:
-            models = msgspec.json.decode(await self._pages.read(f"{url}/v1/models", deadline), type=_Models).data
+            models = msgspec.json.decode(await self._pages.document(f"{url}/v1/models", deadline), type=_Models).data
         except (PageUnavailable, *UNREADABLE):
             return None
         kind = next((_OWNERS[model.owned_by] for model in models if model.owned_by in _OWNERS), None)
@@ -100,7 +102,7 @@ class Discovery:
 
     async def _by_other_pages(self, url: str, deadline: float) -> FoundEngine | None:
         try:
-            if msgspec.json.decode(await self._pages.read(f"{url}/v2", deadline), type=_Server).name == "triton":
+            if msgspec.json.decode(await self._pages.document(f"{url}/v2", deadline), type=_Server).name == "triton":
                 return _found(url, "triton")
         except PageUnavailable as error:
             if error.reach != "answered":
@@ -108,15 +110,16 @@ class Discovery:
         except UNREADABLE:
             pass
         try:
-            info = msgspec.json.decode(await self._pages.read(f"{url}/info", deadline), type=_TgiInfo)
+            info = msgspec.json.decode(await self._pages.document(f"{url}/info", deadline), type=_TgiInfo)
             return _found(url, "tgi", [info.model_id])
         except (PageUnavailable, *UNREADABLE):
             pass
         try:
-            name = _FIRST_NAME.search(await self._pages.read(f"{url}/metrics", deadline))
+            page = await self._pages.read(f"{url}/metrics", deadline)
         except PageUnavailable:
             return None
-        return _found(url, _METRICS[name[1]]) if name else None
+        name = _FIRST_NAME.search(page)
+        return _found(url, _METRICS[name[1]]) if name and not _PASSED_ON.search(page) else None
 
 
 def _ports_of(urls: Iterable[str]) -> set[int | None]:

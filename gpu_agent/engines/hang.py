@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from gpu_agent.engines.numbers import Reading
 
-# What moves while a request runs, not only when it ends. Where none is, as with TGI, TensorRT-LLM and llama.cpp, a long
-# answer would look like a hang.
+# What moves while a request runs, not only when it ends. Where none is, as with TensorRT-LLM, a long answer would look
+# like a hang.
 _STEPS = frozenset({"iterations_total", "inter_token_latency_seconds_count"})
 _TOKENS = frozenset({"inter_token_latency_seconds_count", "prompt_tokens_total", "generation_tokens_total"})
 # A prefill in chunks takes KV cache before it makes its first token.
@@ -22,7 +22,7 @@ _RUNNING, _PREEMPTIONS = "requests_running", "preemptions_total"
 
 @dataclass(frozen=True)
 class Standstill:
-    """Work that has not moved since a look, while requests ran at every look. `numbers`: those of the newest look.
+    """Work that has not moved since a look, while requests ran at each of `looks`. `numbers`: those of the newest.
 
     The time of the first: `since_seconds` of a clock that never jumps, `since_ms` Unix time, to be said.
     """
@@ -30,6 +30,7 @@ class Standstill:
     numbers: Mapping[str, float]
     since_seconds: float
     since_ms: int
+    looks: int = 1
 
     @property
     def running_requests(self) -> int:
@@ -65,7 +66,7 @@ def standstill(
         return None
     if before is None or _worked(before.numbers, now):
         return Standstill(now, now_seconds, now_ms)
-    return replace(before, numbers=now)
+    return replace(before, numbers=now, looks=before.looks + 1)
 
 
 def _worked(before: Mapping[str, float], now: Mapping[str, float]) -> bool:

@@ -7,7 +7,9 @@ import re
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
+from gpu_agent.engines.addresses import ForeignUrl, check_url
 from gpu_agent.host.apart import Apart, NoAnswer
 from gpu_agent.policy import NodePolicy
 from wire.files import read_bounded
@@ -19,7 +21,14 @@ _KEY = re.compile(r"[\x21-\x7e]+")
 
 
 class KeyUnusable(Exception):
-    """The message names the file and no part of the key."""
+    """The message says why, and holds no part of the key."""
+
+
+class Key(NamedTuple):
+    """`text`: empty for none. `here_only`: no other machine may get it."""
+
+    text: str
+    here_only: bool
 
 
 class EngineKeys:
@@ -31,20 +40,26 @@ class EngineKeys:
         self._disks: defaultdict[str, Apart[str]] = defaultdict(lambda: Apart("engine-key"))
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def read(self, engine: str) -> str:
-        """Empty for an engine without one. Raises: KeyUnusable, after some seconds for a disk that does not answer."""
-        file = self._policy.engine(engine).api_key_file
+    async def read(self, engine: str, url: str) -> Key:
+        """For the engine at `url`, where the control plane says that it is.
+
+        Raises: KeyUnusable, after some seconds for a disk that does not answer.
+        """
+        policy = self._policy.engine(engine)
+        file, here_only = policy.api_key_file, policy.url is None
         if file is None:
-            return ""
+            return Key("", here_only)
+        try:
+            await check_url(url, policy.url)
+        except ForeignUrl as error:
+            raise KeyUnusable(str(error)) from error
         # A probe and an act may ask at once.
         async with self._turns[engine]:
             try:
-                return await self._disks[engine].run(partial(_read, Path(file)), _READ_SECONDS)
+                text = await self._disks[engine].run(partial(_read, Path(file)), _READ_SECONDS)
             except NoAnswer as error:
                 raise KeyUnusable(f"{file} cannot be read: {error}") from error
-
-    def close(self) -> None:
-        pass
+        return Key(text, here_only)
 
 
 def _read(file: Path) -> str:

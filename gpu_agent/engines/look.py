@@ -16,7 +16,7 @@ from gpu_agent.engines.own_series import OwnSeries, own_names, own_series
 from gpu_agent.engines.pages import EnginePages, PageUnavailable
 from gpu_agent.engines.probe import Outcome
 from gpu_agent.engines.scan import NotMetrics, Scan
-from gpu_agent.engines.served import of_served_model
+from gpu_agent.engines.served_model import of_served_model
 from gpu_agent.engines.status import STATUS_PAGES, Asked
 from gpu_agent.policy import NodePolicy
 from wire.messages import UNREADABLE, Condition, EngineReport
@@ -136,7 +136,7 @@ async def _bodies(pages: EnginePages, url: str, paths: Iterable[str], deadline: 
 
     async def body(path: str) -> _Body:
         try:
-            return await pages.read(url + path, deadline)
+            return await pages.document(url + path, deadline)
         except PageUnavailable as error:
             return error
 

@@ -107,6 +107,8 @@ NAMES: dict[str, Table] = {
     "tgi": {
         "requests_running": ("tgi_batch_current_size",),
         "requests_waiting": ("tgi_queue_size",),
+        # One of each prefill and decode of a batch.
+        "iterations_total": ("tgi_batch_inference_duration_count",),
         "prompt_tokens_total": ("tgi_request_input_length_sum",),
         "generation_tokens_total": ("tgi_request_generated_tokens_sum",),
         "requests_finished_total": (
@@ -120,6 +122,7 @@ NAMES: dict[str, Table] = {
     "llamacpp": {
         "requests_running": ("llamacpp:requests_processing",),
         "requests_waiting": ("llamacpp:requests_deferred",),
+        "iterations_total": ("llamacpp:n_decode",),
         "kv_cache_usage_ratio": ("llamacpp:kv_cache_usage_ratio",),
         "prompt_tokens_total": (("llamacpp:prompt_tokens", "llamacpp:prompt_tokens_cached"),),
         "generation_tokens_total": ("llamacpp:tokens_predicted",),

@@ -58,8 +58,10 @@ class EngineOptions:
 
 
 class NodeEngines:
-    """Made within a running loop. `tell(engine, what)` gets what is worth an event; `on_change` is called when there is
-    something else to report than before.
+    """Looks at them, tries probes, and keeps what was seen of each. Made within a running loop.
+
+    `tell(engine, what)` gets what is worth an event. `on_change` is called when there is something else to report than
+    before.
     """
 
     def __init__(
@@ -143,7 +145,6 @@ class NodeEngines:
     async def stop(self) -> None:
         self._details.stop()
         await self._watch.stop()
-        self.keys.close()
 
     def _urls(self) -> list[str]:
         return [engine.url for engine in self.configured.values()]

@@ -28,7 +28,7 @@ class _Page(msgspec.Struct):
 async def is_paused(pages: EnginePages, url: str, deadline: float) -> bool | None:
     """None where it cannot be told now: the core itself answers, so a hung one does not. Raises: NeverSaid."""
     try:
-        return msgspec.json.decode(await pages.read(url + _PATH, deadline), type=_Page).is_paused
+        return msgspec.json.decode(await pages.document(url + _PATH, deadline), type=_Page).is_paused
     except PageUnavailable as error:
         if error.status in _NO_SUCH_PATH:
             raise NeverSaid from error

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from gpu_agent.engines.keys import KeyUnusable
+from gpu_agent.engines.keys import Key, KeyUnusable
 from gpu_agent.engines.pages import EnginePages, PageUnavailable
 from wire.messages import UNREADABLE
 
@@ -58,15 +58,16 @@ class _Refusal(msgspec.Struct):
 
 
 async def ask(
-    pages: EnginePages, url: str, model: str, probe: Probe, deadline: float, read_key: Callable[[], Awaitable[str]]
+    pages: EnginePages, url: str, model: str, probe: Probe, deadline: float, read_key: Callable[[], Awaitable[Key]]
 ) -> Outcome:
     """What the probe shows. Raises: Undecided, also where the engine does not speak this API."""
     begun_seconds = time.monotonic()
     key = ""
     try:
         async with asyncio.timeout_at(deadline):
-            key = await read_key()
-        status, body = await pages.ask(url + probe.path, probe.question(model), deadline, key)
+            read = await read_key()
+        key = read.text
+        status, body = await pages.ask(url + probe.path, probe.question(model), deadline, read)
         if key:
             # An engine may repeat what it was sent, and what is said of that may be cut in the middle of the key.
             body = body.replace(key.encode(), _HIDDEN.encode())

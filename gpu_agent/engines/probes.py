@@ -117,7 +117,8 @@ class Probes:
         model = engine.served_model or engine.model
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         try:
-            outcome = await ask(self._pages, engine.url, model, probe, deadline, partial(self._keys.read, name))
+            read_key = partial(self._keys.read, name, engine.url)
+            outcome = await ask(self._pages, engine.url, model, probe, deadline, read_key)
         except Undecided as error:
             log.debug("probe %s of engine %s shows nothing: %s", probe.name, name, error)
             tried.outcomes.pop(probe.name, None)

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from gpu_agent.engines.name_pattern import any_of
 from gpu_agent.engines.names import CANONICAL, NAMES, Alternative, Metric, Shape
-from gpu_agent.engines.words import any_of
 
 _MEDIA_TYPES = ("text/plain", "application/openmetrics-text")
 # Longer than vLLM's longest, that of its cache's configuration.
 _LINE_LIMIT_BYTES = 64 * 1024
 # 64 ranks of an engine take half of it. More would hold up the looks at others for over 100 ms.
 _SAMPLES_LIMIT = 20_000
+# Of all samples together; for the same reason.
+_LABELS_LIMIT = 5 * _SAMPLES_LIMIT
 OWN_LIMIT = 500
 _PARTS = ("bucket", "sum", "count")
 _OWN_PARTS = ("_total", *(f"_{part}" for part in _PARTS))
@@ -135,6 +137,7 @@ class Scan:
         self._rest = b"\n"
         self._last = b""
         self._found: dict[tuple[bytes, bytes], float] = {}
+        self._labels = 0
         self.own_lines: list[OwnLine] = []
 
     def feed(self, chunk: bytes) -> None:
@@ -163,6 +166,8 @@ class Scan:
                 value = float(number)
             except ValueError:
                 raise NotMetrics("bad_line", f"the value of a sample of {name.decode()} is no number") from None
+            if labels:
+                self._labels += labels.count(b"=")
             if canonical:
                 key = name, labels or b""
                 if key in found:
@@ -171,6 +176,8 @@ class Scan:
             self._take_own(name, labels or b"", value)
         if len(found) > _SAMPLES_LIMIT:
             raise NotMetrics("too_many_samples", f"more than {_SAMPLES_LIMIT} samples of wanted metrics")
+        if self._labels > _LABELS_LIMIT:
+            raise NotMetrics("too_many_labels", f"more than {_LABELS_LIMIT} labels of wanted metrics")
 
     def _take_own(self, name: bytes, labels: bytes, value: float) -> None:
         if (own_name := self._wanted.own_name(name)) and len(self.own_lines) <= OWN_LIMIT:

@@ -17,6 +17,7 @@ from gpu_agent.engines.pausing import KINDS as PAUSING_KINDS
 from gpu_agent.engines.pausing import NeverSaid, is_paused
 from gpu_agent.engines.probes import Probes
 from gpu_agent.engines.tell import Told
+from gpu_agent.rounds import stood_still
 from wire.messages import EngineReport
 from wire.snapshot import NodeEngine
 
@@ -84,11 +85,12 @@ class EngineWatch:
 
     async def _look(self, name: str, watched: _Watched) -> None:
         paused: bool | None = None
+        deadline = self._pages.deadline()
         try:
-            # Together, so that a hung core, which owes the second answer, has the look end at its deadline.
-            look, paused = await asyncio.gather(
-                look_at(self._pages, name, watched.engine, self._wanted), self._is_paused(watched)
-            )
+            look, paused = await self._one_look(name, watched)
+            if stood_still(deadline, asyncio.get_running_loop().time()):
+                # Answers that had come were given up when this process ran again.
+                look, paused = await self._one_look(name, watched)
         except Exception as error:
             # Whatever an engine answers, the others are watched on.
             log.exception("the look at engine %s failed", name)
@@ -96,6 +98,10 @@ class EngineWatch:
             look = Look(EngineReport(name, "down", error=said, condition="unreachable"), time.time_ns() // 1_000_000)
         watched.task = None
         self._ended(name, watched, look, paused)
+
+    async def _one_look(self, name: str, watched: _Watched) -> tuple[Look, bool | None]:
+        # Together, so that a hung core, which owes the second answer, has the look end at its deadline.
+        return await asyncio.gather(look_at(self._pages, name, watched.engine, self._wanted), self._is_paused(watched))
 
     async def _is_paused(self, watched: _Watched) -> bool | None:
         if watched.engine.kind not in PAUSING_KINDS:

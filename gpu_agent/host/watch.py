@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from gpu_agent import settings
@@ -24,6 +25,8 @@ from wire.snapshot import NodeEngine
 log = logging.getLogger("headworks.agent.host")
 # A process whose memory map is locked, as one may be that waits for a hung GPU, keeps those waiting who read of it.
 _ANSWER_SECONDS = 5.0
+# What a report takes of problems.
+_PROBLEMS_LIMIT, _PROBLEM_CHARACTERS = 64, 2000
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,12 @@ class HostOptions:
 
     @classmethod
     def from_settings(cls, state_dir: Path, policy: NodePolicy) -> HostOptions:
-        chosen = settings.DISK_PATHS.read() or (str(state_dir.absolute()),)
+        # The spools lie in it.
+        state = str(state_dir.absolute())
         models = (engine.model_path for engine in policy.engines.values() if engine.model_path)
         return cls(
             interval_seconds=settings.HOST_INTERVAL_SECONDS.read(),
-            disk_paths=tuple(dict.fromkeys((*chosen, *models))),
+            disk_paths=tuple(dict.fromkeys((state, *settings.DISK_PATHS.read(), *models))),
         )
 
 
@@ -68,6 +72,11 @@ class HostWatch:
         _tell(self.problems, problems)
         self.problems = problems
         return found
+
+    def problems_said(self) -> list[str]:
+        """As far as a node report has room for them."""
+        said = (f"{what}: {text}" for what, text in sorted(self.problems.items()))
+        return [problem[:_PROBLEM_CHARACTERS] for problem in islice(said, _PROBLEMS_LIMIT)]
 
     def _read(self, engines: Mapping[str, NodeEngine]) -> list[Sample]:
         """In a thread of its own. Raises: OSError, TooManySockets."""

@@ -21,7 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         if arguments.command == "wipe":
-            print(f"{wipe(arguments.folder)} files removed from {arguments.folder}")
+            there = arguments.folder.exists()
+            removed = wipe(arguments.folder)
+            print(f"{removed} files removed from {arguments.folder}" + ("" if there else ", which is not there"))
             return 0
         check_all(settings.SETTINGS)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -51,7 +53,7 @@ def _options(arguments: argparse.Namespace) -> Options:
     return Options(
         multiproc_dir=settings.MULTIPROC_DIR.read_option(arguments.multiproc_dir),
         triton_url=settings.TRITON_URL.read_option(arguments.triton_url),
-        triton_timeout_seconds=settings.TRITON_TIMEOUT_SECONDS.read(),
+        timeout_seconds=settings.TIMEOUT_SECONDS.read(),
         page_limit_bytes=settings.PAGE_LIMIT_BYTES.read(),
         files_limit=settings.FILES_LIMIT.read(),
     )

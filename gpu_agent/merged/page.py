@@ -52,10 +52,7 @@ def merged_page(vllm: Iterable[Metric], triton: str, *, sources: dict[str, bool]
 def _names(families: Iterable[Metric]) -> Iterator[str]:
     """Every name that stands on a page for these families, in comments and in samples."""
     for family in families:
-        yield family.name
-        yield f"{family.name}_total"
-        if family.type == "histogram":
-            yield from (f"{family.name}_{part}" for part in ("bucket", "sum", "count", "created"))
+        yield f"{family.name}_total" if family.type == "counter" else family.name
         yield from (sample.name for sample in family.samples)
 
 

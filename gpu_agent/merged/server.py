@@ -23,7 +23,7 @@ class Options:
 
     multiproc_dir: Path
     triton_url: str
-    triton_timeout_seconds: float
+    timeout_seconds: float
     page_limit_bytes: int
     files_limit: int
 
@@ -33,9 +33,10 @@ class MergedPage:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._pages = EnginePages(timeout_seconds=options.triton_timeout_seconds, limit_bytes=options.page_limit_bytes)
+        self._pages = EnginePages(timeout_seconds=options.timeout_seconds, limit_bytes=options.page_limit_bytes)
         # One page at a time: a scraper that repeats itself costs no more than one.
         self._making = asyncio.Lock()
+        self._reading: asyncio.Task[VllmMetrics | None] | None = None
         self._problems: dict[str, str] = {}
 
     async def close(self) -> None:
@@ -54,10 +55,21 @@ class MergedPage:
         return web.Response(text="ok\n")
 
     async def _page(self) -> bytes:
-        vllm, triton = await asyncio.gather(asyncio.to_thread(self._read_vllm), self._read_triton())
+        vllm, triton = await asyncio.gather(self._vllm_in_time(), self._read_triton())
         families, skipped = (vllm.families, vllm.skipped) if vllm else ([], 0)
         sources = {_VLLM: bool(families), _TRITON: bool(triton)}
         return await asyncio.to_thread(merged_page, families, triton, sources=sources, skipped_files=skipped)
+
+    async def _vllm_in_time(self) -> VllmMetrics | None:
+        """A disk that hangs holds one thread, however many pages are asked for meanwhile."""
+        # One that ended after its deadline has numbers of an unknown age.
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(asyncio.to_thread(self._read_vllm))
+        await asyncio.wait({self._reading}, timeout=self._options.timeout_seconds)
+        if not self._reading.done():
+            self._say(_VLLM, f"{self._options.multiproc_dir} could not be read in time: is it on a local disk?")
+            return None
+        return self._reading.result()
 
     def _read_vllm(self) -> VllmMetrics | None:
         options = self._options

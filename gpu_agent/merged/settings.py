@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpu_agent.settings import listen_address
 from wire.settings import Setting, base_url, number, path, whole_number
-
-
-def listen_address(text: str) -> tuple[str, int]:
-    """`host:port` as the two."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdecimal() or not 0 <= int(port) <= 65_535:
-        raise ValueError("give host:port, such as 127.0.0.1:8003")
-    return host.strip("[]"), int(port)
-
 
 MULTIPROC_DIR = Setting(
     "HEADWORKS_MERGED_MULTIPROC_DIR",
@@ -27,10 +19,10 @@ TRITON_URL = Setting(
 LISTEN = Setting(
     "HEADWORKS_MERGED_LISTEN", ("127.0.0.1", 8003), "Where the merged page is served, as host:port.", listen_address
 )
-TRITON_TIMEOUT_SECONDS = Setting(
-    "HEADWORKS_MERGED_TRITON_TIMEOUT_SECONDS",
+TIMEOUT_SECONDS = Setting(
+    "HEADWORKS_MERGED_TIMEOUT_SECONDS",
     2.0,
-    "How long Triton may take to give its page; after it the merged page has vLLM's part alone.",
+    "How long Triton's page and the reading of vLLM's folder may take; after it the merged page has the other's part.",
     number(0.05, 60),
 )
 PAGE_LIMIT_BYTES = Setting(
@@ -46,4 +38,4 @@ FILES_LIMIT = Setting(
     whole_number(1, 100_000),
 )
 
-SETTINGS = (MULTIPROC_DIR, TRITON_URL, LISTEN, TRITON_TIMEOUT_SECONDS, PAGE_LIMIT_BYTES, FILES_LIMIT)
+SETTINGS = (MULTIPROC_DIR, TRITON_URL, LISTEN, TIMEOUT_SECONDS, PAGE_LIMIT_BYTES, FILES_LIMIT)

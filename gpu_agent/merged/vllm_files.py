@@ -6,6 +6,7 @@ Format: prometheus_client's multiprocess mode.
 from __future__ import annotations
 
 import re
+import stat
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -49,10 +50,13 @@ def read_files(folder: Path, *, files_limit: int, limit_bytes: int, proc: Path =
 
 def _files(folder: Path, files_limit: int, limit_bytes: int) -> list[Path]:
     try:
-        files = sorted(file for file in folder.iterdir() if file.suffix == ".db" and _OF_PROCESS.fullmatch(file.name))
-        size_bytes = sum(file.stat().st_size for file in files)
+        named = sorted(file for file in folder.iterdir() if _OF_PROCESS.fullmatch(file.name))
+        found = {file: file.lstat() for file in named}
     except OSError as error:
         raise FilesUnavailable(f"{folder} cannot be read: {error.strerror}") from error
+    # A link or a pipe has another size than what is read from it, which may never end.
+    files = [file for file in named if stat.S_ISREG(found[file].st_mode)]
+    size_bytes = sum(found[file].st_size for file in files)
     if len(files) > files_limit:
         raise FilesUnavailable(f"{folder} has {len(files)} files; at most {files_limit}: wipe it between starts")
     if size_bytes > limit_bytes:

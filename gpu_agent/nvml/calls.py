@@ -121,10 +121,12 @@ def field_calls(nvml: Any) -> dict[Poll, list[FieldCall]]:
     }
 
 
-def part_calls(nvml: Any) -> dict[Poll, list[PartCall]]:
+def part_calls(nvml: Any, driver_version: str) -> dict[Poll, list[PartCall]]:
     """Of one GPU, by poll class."""
+    throttled = partial(values.throttled, nvml, values.throttled_numbers(driver_version))
+    traffic = nvlink.Traffic(partial(nvlink.link_bytes, nvml))
     return {
-        "fast": [partial(values.throttled, nvml), partial(nvlink.link_bytes, nvml), Gpm(nvml).read],
+        "fast": [throttled, traffic.read, Gpm(nvml).read],
         "slow": [partial(nvlink.links_up, nvml), partial(instances, nvml)],
         "once": [partial(values.margin_limits, nvml)],
         "processes": [],

@@ -55,7 +55,10 @@ class NvmlDoor:
 
     async def _obey(self) -> NoReturn:
         while True:
-            await self._settle()
+            try:
+                await self._settle()
+            except Exception:
+                log.exception("whether NVML is wanted closed cannot be told; it is looked for again")
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _settle(self) -> None:

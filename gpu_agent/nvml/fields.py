@@ -15,7 +15,7 @@ _MEBIBYTE = 2**20
 
 
 class Field(NamedTuple):
-    """One value of a GPU, in NVML's unit. `divisor` turns it into the metric's unit.
+    """One value of a GPU, in NVML's unit. `divisor` turns it into the metric's unit. `counter`: it only rises.
 
     A value above `ceiling` is `clamp`ed to it where a part rounds past the end of a scale, and else a misreading.
     """
@@ -26,6 +26,7 @@ class Field(NamedTuple):
     divisor: int = 1
     ceiling: int | None = None
     clamp: bool = False
+    counter: bool = False
 
 
 # NVML's kinds of ECC errors, its two counters, and the memories that it tells apart, as DCGM writes each.
@@ -57,7 +58,7 @@ FIELDS = (
     Field("temperature_celsius", "DCGM_FI_DEV_GPU_TEMP", ceiling=200),
     Field("memory_temperature_celsius", "DCGM_FI_DEV_MEMORY_TEMP", ceiling=200),
     Field("power_milliwatts", "DCGM_FI_DEV_POWER_USAGE", divisor=1000),
-    Field("energy_millijoules", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"),
+    Field("energy_millijoules", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", counter=True),
     Field("sm_clock_mhz", "DCGM_FI_DEV_SM_CLOCK"),
     Field("memory_clock_mhz", "DCGM_FI_DEV_MEM_CLOCK"),
     Field("clock_event_reasons", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"),
@@ -71,38 +72,40 @@ FIELDS = (
     Field("power_limit_min_milliwatts", "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN", poll="once", divisor=1000),
     Field("power_limit_max_milliwatts", "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX", poll="once", divisor=1000),
     Field("ecc_enabled", "DCGM_FI_DEV_ECC_CURRENT", poll="slow"),
-    Field("ecc_corrected_volatile_errors", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", poll="slow"),
-    Field("ecc_uncorrected_volatile_errors", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", poll="slow"),
-    Field("ecc_corrected_aggregate_errors", "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", poll="slow"),
-    Field("ecc_uncorrected_aggregate_errors", "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", poll="slow"),
+    Field("ecc_corrected_volatile_errors", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", poll="slow", counter=True),
+    Field("ecc_uncorrected_volatile_errors", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", poll="slow", counter=True),
+    Field("ecc_corrected_aggregate_errors", "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", poll="slow", counter=True),
+    Field("ecc_uncorrected_aggregate_errors", "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", poll="slow", counter=True),
     *(
-        Field(ecc_errors_name(error, counter, place), f"DCGM_FI_DEV_ECC_{kind}_{span}_{where}", poll="slow")
+        Field(ecc_errors_name(error, counter, place), f"DCGM_FI_DEV_ECC_{kind}_{span}_{where}", "slow", counter=True)
         for error, kind in ECC_ERRORS.items()
         for counter, span in ECC_COUNTERS.items()
         for place, where in ECC_PLACES.items()
     ),
-    Field("retired_pages_corrected", "DCGM_FI_DEV_RETIRED_SBE", poll="slow"),
-    Field("retired_pages_uncorrected", "DCGM_FI_DEV_RETIRED_DBE", poll="slow"),
+    Field("retired_pages_corrected", "DCGM_FI_DEV_RETIRED_SBE", poll="slow", counter=True),
+    Field("retired_pages_uncorrected", "DCGM_FI_DEV_RETIRED_DBE", poll="slow", counter=True),
     Field("retired_pages_pending", "DCGM_FI_DEV_RETIRED_PENDING", poll="slow"),
-    Field("remapped_rows_corrected", "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", poll="slow"),
-    Field("remapped_rows_uncorrected", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", poll="slow"),
+    Field("remapped_rows_corrected", "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", poll="slow", counter=True),
+    Field("remapped_rows_uncorrected", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", poll="slow", counter=True),
     Field("remap_pending", "DCGM_FI_DEV_ROW_REMAP_PENDING", poll="slow"),
     Field("remap_failure", "DCGM_FI_DEV_ROW_REMAP_FAILURE", poll="slow"),
-    Field("pcie_replays", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", poll="slow"),
+    Field("pcie_replays", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", poll="slow", counter=True),
     Field("pcie_link_generation", "DCGM_FI_DEV_PCIE_LINK_GEN", poll="slow"),
     Field("pcie_link_width", "DCGM_FI_DEV_PCIE_LINK_WIDTH", poll="slow"),
     Field("pcie_link_generation_max", "DCGM_FI_DEV_PCIE_MAX_LINK_GEN", poll="once"),
     Field("pcie_link_width_max", "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", poll="once"),
-    Field("nvlink_crc_flit_errors", "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", poll="slow"),
-    Field("nvlink_crc_data_errors", "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", poll="slow"),
-    Field("nvlink_replay_errors", "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", poll="slow"),
-    Field("nvlink_recovery_errors", "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", poll="slow"),
+    Field("nvlink_crc_flit_errors", "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL", poll="slow", counter=True),
+    Field("nvlink_crc_data_errors", "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL", poll="slow", counter=True),
+    Field("nvlink_replay_errors", "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", poll="slow", counter=True),
+    Field("nvlink_recovery_errors", "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", poll="slow", counter=True),
     # 0 nothing, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset, 5 IMEX, 6 bus reset, 7 system reboot.
     Field("recovery_action", "headworks_gpu_recovery_action", poll="slow"),
     Field("mig_mode", "DCGM_FI_DEV_MIG_MODE", poll="slow"),
     Field("numa_node", "headworks_gpu_numa_node", poll="once"),
 )
 FIELD_NAMES = frozenset(field.name for field in FIELDS)
+# Of DCGM's names, which do not say so. Ours end in _total.
+DCGM_COUNTERS = frozenset(field.metric for field in FIELDS if field.counter)
 
 
 class PartKind(NamedTuple):
@@ -122,6 +125,9 @@ PARTS = {
     "thermal_margin_limit_celsius": PartKind("headworks_gpu_thermal_margin_limit_celsius", ("limit",), "once"),
     "nvlink_up": PartKind("headworks_gpu_nvlink_up", ("link",), "slow"),
     "nvlink_bytes": PartKind("headworks_gpu_nvlink_bytes_total", ("direction",)),
+    # Both directions, in thousands of KiB a second, as DCGM has it: its older exporters call that a counter.
+    # Source: DCGM dcgmlib/src/DcgmCacheManager.cpp, ReadAndCacheNvLinkBandwidth.
+    "nvlink_bytes_per_second": PartKind("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", divisor=1000 * 2**10),
     "mig_instances": PartKind("headworks_gpu_mig_instances", (), "slow"),
     "mig_memory_total_bytes": PartKind("DCGM_FI_DEV_FB_TOTAL", ("GPU_I_PROFILE", "GPU_I_ID"), "slow", _MEBIBYTE),
     "mig_memory_free_bytes": PartKind("DCGM_FI_DEV_FB_FREE", ("GPU_I_PROFILE", "GPU_I_ID"), "slow", _MEBIBYTE),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
+from gpu_agent.events import Severity
 from gpu_agent.nvml.readings import FieldValue, GpuState
 
 # A GPU that stops answering is called unresponsive within this many intervals of its last sign of life.
@@ -17,7 +17,7 @@ class Change:
     """An event's kind and severity, and what it says after the GPU's name."""
 
     kind: str
-    severity: Literal["info", "warning", "critical"]
+    severity: Severity
     says: str
 
 

@@ -87,6 +87,10 @@ class KmsgReader:
                     await self._follow(descriptor)
                 except OSError as error:
                     self._say(f"the kernel log cannot be read on: {error}")
+                except Exception as error:
+                    # One record that nobody foresaw must not keep all later ones unread.
+                    log.exception("reading the kernel log failed, and is begun anew")
+                    self._say(f"reading the kernel log failed: {type(error).__name__}")
                 finally:
                     self.follows = False
                     os.close(descriptor)

@@ -55,7 +55,7 @@ class NvmlLibrary:
         self.kind = "simulated" if self.driver_version.endswith(_SIMULATED_SUFFIX) else "nvml"
         self._field_calls = field_calls(pynvml)
         # Of each GPU on its own: GPM keeps samples.
-        self._part_calls = [part_calls(pynvml) for _ in range(self.count)]
+        self._part_calls = [part_calls(pynvml, self.driver_version) for _ in range(self.count)]
         # Event data names a GPU by its handle.
         self._index_of: dict[int, int] = {}
 

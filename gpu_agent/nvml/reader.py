@@ -19,12 +19,15 @@ from gpu_agent.nvml.process import MAX_LEFTOVERS, ChildBroken, NvmlChild
 from gpu_agent.nvml.protocol import Answer, Ask, Failed, Ready, Told, Watching, XidSeen
 from gpu_agent.nvml.readings import GpuIdentity, GpuReadings, GpuState, Source, merged_parts
 from gpu_agent.nvml.release import NotReleased, NvmlReleased, Releases
+from gpu_agent.rounds import stood_still
 
 log = logging.getLogger("headworks.agent.nvml")
 _SIMULATED = "simulated:"
 # A killed child is gone within this time, unless it is stuck in the driver.
 _KILL_SECONDS = 1.0
 _FIRST_RETRY_SECONDS = 0.2
+# One that needs a reboot is looked for as rarely in the end, so many times HEADWORKS_AGENT_NVML_RETRY_SECONDS.
+_LOST_INTERVALS = 16
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class NvmlReader:
         self._all_answered = asyncio.Event()
         self._open = asyncio.Event()
         self._wholly_hung = asyncio.Event()
+        # How long an open NVML is kept for a GPU that is lost: opening it is a moment without XIDs.
+        self._patience_seconds = options.retry_seconds
         self._first_outcome = asyncio.Event()
         self._parting: asyncio.Task[None] | None = None
 
@@ -89,10 +94,11 @@ class NvmlReader:
     async def release(self, for_seconds: float) -> None:
         """Close NVML for so long, or until `take_up`; release.MAX_SECONDS at most. Returns once it is closed.
 
-        Raises: NotReleased where a process that hangs in the driver keeps NVML open.
+        Raises: NotReleased where a process that hangs in the driver keeps NVML open; GPUs are read on then.
         """
         await self._door.close(for_seconds)
         if stuck := [str(child.pid) for child in self._leftovers if child.exit_status is None]:
+            await self._door.reopen()
             raise NotReleased(f"NVML stays open: processes hang in the driver and cannot be ended: {', '.join(stuck)}")
 
     async def take_up(self) -> None:
@@ -101,7 +107,7 @@ class NvmlReader:
 
     async def _closed(self) -> None:
         if self._parting is not None:
-            await self._parting
+            await asyncio.gather(self._parting, return_exceptions=True)
         for gpu in self._gpus:
             gpu.forget(released=True)
         self._first_outcome.set()
@@ -150,8 +156,12 @@ class NvmlReader:
             gpu.asked |= dict.fromkeys(gpu.pending.polls, now)
             self._awaited.add(index)
             self._child.ask(gpu.pending)
-            patience_seconds = health.patience_seconds(self._options.interval_seconds)
-            asyncio.get_running_loop().call_later(patience_seconds, self._overdue, gpu, gpu.pending)
+            self._wait_for(gpu, gpu.pending)
+
+    def _wait_for(self, gpu: KnownGpu, ask: Ask) -> None:
+        loop = asyncio.get_running_loop()
+        due_seconds = loop.time() + health.patience_seconds(self._options.interval_seconds)
+        loop.call_at(due_seconds, self._overdue, gpu, ask, due_seconds)
 
     def _due(self, gpu: KnownGpu, now: float) -> list[Poll]:
         intervals: dict[Poll, float] = {
@@ -162,8 +172,11 @@ class NvmlReader:
         }
         return [poll for poll, interval in intervals.items() if now - gpu.asked.get(poll, -math.inf) >= interval]
 
-    def _overdue(self, gpu: KnownGpu, ask: Ask) -> None:
+    def _overdue(self, gpu: KnownGpu, ask: Ask, due_seconds: float) -> None:
         if gpu.pending is not ask:
+            return
+        if stood_still(due_seconds, asyncio.get_running_loop().time()):
+            self._wait_for(gpu, ask)
             return
         gpu.forget(released=False)
         self._move(gpu, "unresponsive")
@@ -259,12 +272,15 @@ class NvmlReader:
             self._fail(f"NVML did not open within {options.open_seconds:g} s")
             return
         while not listening.done():
-            if not await _first(listening, self._wholly_hung, options.retry_seconds):
+            if not await _first(listening, self._wholly_hung, self._patience_seconds):
                 states = {gpu.state for gpu in self._gpus}
                 # A client of a driver that was loaded anew since gets errors alone.
                 if states == {"error"} or ("lost" in states and "unresponsive" not in states):
                     log.debug("opening NVML afresh, so that GPUs may be found again")
+                    longest_seconds = _LOST_INTERVALS * options.retry_seconds
+                    self._patience_seconds = min(2 * self._patience_seconds, longest_seconds)
                     return
+                self._patience_seconds = options.retry_seconds
             elif self._wholly_hung.is_set():
                 self._fail("NVML is unresponsive: no GPU answers")
                 return

@@ -28,7 +28,10 @@ class GpuIdentity(Struct, frozen=True):
 
 
 class XidTally(Struct, frozen=True):
-    """XIDs of one GPU since the agent started: the last one (0: none) and how many, repeats included."""
+    """XIDs of one GPU, or SXids of one NVSwitch, since the agent started.
+
+    The last one (0: none) and how many, repeats included.
+    """
 
     last: int = 0
     total: int = 0
@@ -52,12 +55,17 @@ class GpuReading(Struct, frozen=True):
 
 
 class GpuReadings(Struct, frozen=True):
-    """A node's GPUs, by index. `problems` says in words what does not work, NVML as a whole included."""
+    """A node's GPUs, by index. `problems` says in words what does not work, NVML as a whole included.
+
+    `xids_elsewhere`, by PCI address: those of GPUs that are not among `gpus`. `sxids`: of NVSwitches.
+    """
 
     source: Source = "none"
     driver_version: str | UnsetType = UNSET
     gpus: list[GpuReading] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    xids_elsewhere: dict[str, XidTally] = field(default_factory=dict)
+    sxids: dict[str, XidTally] = field(default_factory=dict)
 
 
 def merged_parts(before: Iterable[Part], answered: Iterable[Part], polls: Collection[Poll]) -> list[Part]:

@@ -59,7 +59,7 @@ def _released(options: ReleaseOptions, until_seconds: float) -> Iterator[int | N
     """NVML is closed in the block. The descriptor that keeps it so; None where there is no agent to ask."""
     request = _opened(options.state_dir / REQUEST_FILE)
     if request is None:
-        _say(f"no agent has run with the state folder {options.state_dir}: there is none to ask")
+        _say(f"no agent has run with the state folder {options.state_dir}: is --state-dir the agent's?")
         yield None
         return
     try:

@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gpu_agent.nvml import simulated_parts
 from gpu_agent.nvml.fields import FIELDS, Poll
+from gpu_agent.nvml.parts.nvlink import Traffic
 from gpu_agent.nvml.simulated_parts import Count, Mig
 from gpu_agent.nvml.source import FieldValue, Identity, Part, Process, Source, Unreadable, Unusable
 from wire.files import read_bounded
@@ -93,6 +94,7 @@ class SimulatedSource:
             raise Unusable(_INIT_RESULTS.get(machine.init_result, "Unknown Error"))
         self.driver_version = machine.driver_version
         self.count = len(machine.gpus)
+        self._traffic = [Traffic(simulated_parts.link_bytes) for _ in range(self.count)]
 
     def identify(self, index: int) -> Identity:
         gpu = self._gpu(index)
@@ -113,7 +115,8 @@ class SimulatedSource:
             return []
         match poll:
             case "fast":
-                return simulated_parts.fast(gpu.values) + self._profiling(index, gpu)
+                parts = simulated_parts.throttled(gpu.values) + self._traffic[index].read(gpu.values)
+                return parts + self._profiling(index, gpu)
             case "slow":
                 return simulated_parts.slow(gpu.values, gpu.mig)
             case "once":

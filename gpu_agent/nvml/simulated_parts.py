@@ -34,14 +34,16 @@ def number(values: Values, name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def fast(values: Values) -> list[Part]:
-    parts = _labelled(values, "throttled_nanoseconds", _THROTTLED, "throttled_{}_nanoseconds")
-    parts += [
+def throttled(values: Values) -> list[Part]:
+    return _labelled(values, "throttled_nanoseconds", _THROTTLED, "throttled_{}_nanoseconds")
+
+
+def link_bytes(values: Values) -> list[Part]:
+    return [
         ("nvlink_bytes", [direction], kibibytes * _KIBIBYTE)
         for direction in ("tx", "rx")
         if (kibibytes := number(values, f"nvlink_{direction}_kibibytes")) is not None
     ]
-    return parts
 
 
 def slow(values: Values, mig: Mig) -> list[Part]:

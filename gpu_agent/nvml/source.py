@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypedDict
 
 from gpu_agent.nvml.fields import Poll
 
-# A line of the protocol is longer than any answer: a whole one of an H200 takes 6 KiB, and the bounds below 40 KiB.
+# A line of the protocol is longer than any answer: a whole one of an H200 takes 5 KiB, and the bounds below 40 KiB.
 LINE_LIMIT_BYTES = 64 * 1024
 # What one answer tells at most: 63 peers, 36 NVLinks and 7 MIG instances have room, and processes by their memory.
 PARTS_LIMIT, PROCESSES_LIMIT = 256, 512

@@ -9,6 +9,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
+from gpu_agent.nvml.fields import DCGM_COUNTERS
 from gpu_agent.telemetry import LivePart
 from wire.write_body import METRIC_NAME
 
@@ -53,7 +54,7 @@ def _families(by_name: Mapping[str, list[_Row]]) -> Iterator[tuple[str, str, lis
     for base in sorted(bases):
         yield base, "histogram", [name for suffix in _OF_HISTOGRAM if (name := base + suffix) in by_name]
     for name in sorted(by_name.keys() - of_histograms):
-        yield name, "counter" if name.endswith("_total") else "gauge", [name]
+        yield name, "counter" if name.endswith("_total") or name in DCGM_COUNTERS else "gauge", [name]
 
 
 def _shown_labels(labels: Mapping[str, str]) -> str:

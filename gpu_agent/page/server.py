@@ -49,6 +49,8 @@ class PageServer:
     def __init__(self, host: str, port: int, answer: Callable[[Request], Answer]) -> None:
         self._host, self._port, self._answer = host, port, answer
         self._connections: set[asyncio.Task[None]] = set()
+        # Those whose request has not come yet, oldest first.
+        self._unasked: dict[asyncio.StreamWriter, None] = {}
 
     async def run(self) -> NoReturn:
         """Serve until cancelled. An address that is taken is tried again: it keeps nothing else from being done."""
@@ -72,15 +74,19 @@ class PageServer:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is None or len(self._connections) >= _CONNECTIONS:
+        if task is None or (len(self._connections) >= _CONNECTIONS and not self._make_room()):
             writer.transport.abort()
             return
         self._connections.add(task)
+        self._unasked[writer] = None
         try:
             async with asyncio.timeout(_CONNECTION_SECONDS):
                 await self._serve(reader, writer)
                 writer.close()
                 await writer.wait_closed()
+        except asyncio.CancelledError:
+            # The end of the server. Of a task that ends as cancelled, Python 3.11 logs a defect.
+            log.debug("a connection ended with the server")
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             # A slow client, or one that left.
             log.debug("a connection ended before its answer did")
@@ -88,11 +94,23 @@ class PageServer:
             log.exception("a page failed")
         finally:
             self._connections.discard(task)
+            self._unasked.pop(writer, None)
             writer.transport.abort()
+
+    def _make_room(self) -> bool:
+        """End the connection that has asked nothing for the longest: whoever holds many open keeps nobody out."""
+        oldest = next(iter(self._unasked), None)
+        if oldest is None:
+            return False
+        del self._unasked[oldest]
+        oldest.transport.abort()
+        return True
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            method, minor, request = _read(await reader.readuntil(b"\r\n\r\n"))
+            head = await reader.readuntil(b"\r\n\r\n")
+            self._unasked.pop(writer, None)
+            method, minor, request = _read(head)
         except asyncio.LimitOverrunError:
             answer = _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             method, minor = "GET", 0

@@ -1,4 +1,4 @@
-/* Field values by NVML's numbers. */
+/* Field values by the numbers of NVML 13.0, which R580 comes with; R590 has 269 to 271 for 251 to 253. */
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <time.h>
@@ -35,9 +35,9 @@ static const struct {
     {195, FIELD_margin_limit_memory_max_celsius},
     {196, FIELD_margin_limit_gpu_max_celsius},
     {230, FIELD_recovery_action},
-    {269, FIELD_throttled_sw_thermal_slowdown_nanoseconds},
-    {270, FIELD_throttled_hw_thermal_slowdown_nanoseconds},
-    {271, FIELD_throttled_hw_power_brake_slowdown_nanoseconds},
+    {251, FIELD_throttled_sw_thermal_slowdown_nanoseconds},
+    {252, FIELD_throttled_hw_thermal_slowdown_nanoseconds},
+    {253, FIELD_throttled_hw_power_brake_slowdown_nanoseconds},
 };
 
 static nvml_return_t read_value(const struct gpu *gpu, struct field_value *value) {

@@ -84,7 +84,7 @@ class MachineState(Struct, forbid_unknown_fields=True):
     xid_sequence: Count = 0
 
 
-THROTTLE_REASONS = (
+_THROTTLE_REASONS = (
     "sw_power_cap",
     "sync_boost",
     "sw_thermal_slowdown",
@@ -133,7 +133,7 @@ IDLE_H200: dict[str, Value] = {
     "pcie_link_width": 16,
     "pcie_link_generation_max": 5,
     "pcie_link_width_max": 16,
-    **{f"throttled_{reason}_nanoseconds": 0 for reason in THROTTLE_REASONS},
+    **{f"throttled_{reason}_nanoseconds": 0 for reason in _THROTTLE_REASONS},
     "nvlink_links": 18,
     "nvlink_down_mask": 0,
     "nvlink_tx_kibibytes": 0,

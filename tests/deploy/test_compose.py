@@ -5,22 +5,19 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 import pytest
 
 from controlplane import cli
-from docs.generate import SETTINGS_MODULES
 from gateway import settings as gateway_settings
 from tests.deploy.compose import FILE, GPU_FILE, ROOT, VARIABLE, ours, read, seconds
-from wire.settings import Setting
+from tests.deploy.rows import ROWS
 
 CONTENT = read()
 SERVICES: dict[str, dict[str, Any]] = CONTENT["services"]
 LONG_RUNNING = sorted(set(SERVICES) - {"migrate"})
-ROWS: dict[str, Setting[Any]] = {row.name: row for module in SETTINGS_MODULES for row in import_module(module).SETTINGS}
-FILE_VARIABLES = {variable: row for row in ROWS.values() for variable in row.variables if variable != row.name}
+FILE_VARIABLES = {variable: row for variable, row in ROWS.items() if variable != row.name}
 
 
 def test_the_profile_is_whole():

@@ -5,22 +5,17 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 import pytest
 import yaml
 
 from controlplane import cli
-from docs.generate import SETTINGS_MODULES
 from gateway import settings as gateway_settings
 from tests.deploy.compose import ROOT, programs
-from wire.settings import Setting
+from tests.deploy.rows import ROWS
 
 FOLDER = ROOT / "deploy/kubernetes"
-ROWS: dict[str, Setting[Any]] = {
-    variable: row for module in SETTINGS_MODULES for row in import_module(module).SETTINGS for variable in row.variables
-}
 KUSTOMIZATION = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
 DOCUMENTS: list[dict[str, Any]] = [
     document for file in KUSTOMIZATION["resources"] for document in yaml.safe_load_all((FOLDER / file).read_text())

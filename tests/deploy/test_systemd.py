@@ -6,25 +6,19 @@ import argparse
 import re
 import shutil
 import subprocess
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from controlplane import cli
-from docs.generate import SETTINGS_MODULES
 from gateway import settings as gateway_settings
 from tests.deploy.compose import DOCKERFILE, ROOT, programs
+from tests.deploy.rows import ROWS
 from tests.services import service_binary
-from wire.settings import Setting
 
 FOLDER = ROOT / "deploy/systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
 INSTALLED = "/opt/headworks/bin/"
-VARIABLES: dict[str, Setting[Any]] = {
-    variable: row for module in SETTINGS_MODULES for row in import_module(module).SETTINGS for variable in row.variables
-}
 # Of Python, the C library and a package, by which the agent holds less memory.
 SMALLER = {"PYTHONOPTIMIZE", "MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "FROZENLIST_NO_EXTENSIONS"}
 # systemd's own measure of what a service could do to its machine: 0 nothing, 10 everything. In tenths.
@@ -96,7 +90,7 @@ def test_every_variable_is_a_setting(unit):
         name, _, value = assignment.partition("=")
         if name in SMALLER:
             continue
-        row = VARIABLES[name]
+        row = ROWS[name]
         assert not row.secret or name != row.name, f"{name} is a secret: give it by LoadCredential"
         # %S and %d: the state directory and that of credentials, as systemd fills them in.
         if name == row.name:
@@ -111,6 +105,16 @@ def test_it_runs_as_a_user_of_its_own_with_an_end(unit):
     for bounded in ("MemoryMax", "TasksMax"):
         assert re.fullmatch(r"\d+[MG]?", given[bounded][0])
     assert "Restart" in given or given["Type"] == ["oneshot"]
+
+
+def test_all_units_are_hardened_alike():
+    """What one needs beyond the others is stated after the block that all have."""
+    blocks = set()
+    for unit in UNITS:
+        block = unit.read_text().partition("# No root, no new privilege")[2].partition("UMask=0077")[0]
+        assert block, unit.name
+        blocks.add(block)
+    assert len(blocks) == 1
 
 
 def test_a_gateway_is_not_killed_while_it_drains():

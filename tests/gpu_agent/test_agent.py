@@ -80,6 +80,7 @@ def options(
             kmsg_path=state_dir / "kmsg",
             kmsg_scan_seconds=3600,
             rules=XID_RULES,
+            dcgm_exporter_url="",
         ),
         report_interval_seconds=report_interval_seconds,
     )

@@ -42,7 +42,7 @@ ONE_ARGUMENT = [
 ALL_LINKS = 0xFFFFFFFF
 FIELD_IDS = [
     3, 4, 5, 6, 29, 30, 31, 38, 45, 52, 59, 74, 76, 82, 83, 91, 94, 138, (138, ALL_LINKS), (139, ALL_LINKS), 142, 143,
-    193, 194, 195, 196, 230, 269, 270, 271, 9999,
+    193, 194, 195, 196, 230, 251, 252, 253, 9999,
 ]  # fmt: skip
 LINK_CALLS = [
     nvml.nvmlDeviceGetNvLinkState, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, nvml.nvmlDeviceGetNvLinkRemotePciInfo,

@@ -204,7 +204,7 @@ def _fits(template: str, path: str) -> bool:
 
 
 def _curl_lines(page: str) -> Iterator[tuple[str, str]]:
-    for line in re.findall(r'<pre id="curl-[a-z-]+">(.*?)</pre>', page, re.DOTALL):
+    for line in re.findall(r'<pre id="curl-[a-z0-9-]+">(.*?)</pre>', page, re.DOTALL):
         method = re.search(r"-X ([A-Z]+)", line)
         path = re.search(r"http://testserver(/[^?\s&#]*)", line)
         assert path, line

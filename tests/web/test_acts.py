@@ -145,6 +145,8 @@ def test_what_the_service_refuses_stands_at_its_field(rack: Node, operator: Clie
     assert "Give 3,600 or less." in page
     answer = operator.post(path, {**typed, "arguments": "no value"})
     assert "as name=value, not “no value”" in answer.content.decode()
+    answer = operator.post(path, {**typed, "arguments": "max-num-seqs=1\n--max-num-seqs=2"})
+    assert "“max-num-seqs” is given twice." in answer.content.decode()
     assert not Act.objects.exists()
 
 
@@ -157,12 +159,17 @@ def test_a_node_whose_agent_is_revoked_is_said_to_have_none(rack: Node, operator
 
 def test_new_arguments_are_read_as_switches_numbers_and_texts(rack: Node, operator: Client) -> None:
     path = "/acts-new/restart/?engine=llama-a"
-    typed = "max-num-seqs=64\n--enable-lora=true\n gpu-memory-utilization = 0.9 \n"
+    typed = "max-num-seqs=64\n--enable-lora=true\n gpu-memory-utilization = 0.9 \nserved-model-name=007\n"
     values = {"arguments": typed, "limit_seconds": "900", "expires_in_seconds": "60"}
     review = operator.post(path, {**values, "step": "review"}).content.decode()
     operator.post(path, {**values, "step": "apply", "reason": "x", "digest": digest_of(review)})
     assert Act.objects.get().arguments == {
-        "arguments": {"max-num-seqs": 64, "enable-lora": True, "gpu-memory-utilization": "0.9"},
+        "arguments": {
+            "max-num-seqs": 64,
+            "enable-lora": True,
+            "gpu-memory-utilization": "0.9",
+            "served-model-name": "007",
+        },
         "limit_seconds": 900,
     }
 
@@ -204,7 +211,7 @@ def test_an_engines_condition_is_a_word_and_its_start_is_told(rack: Node, viewer
         page = text_of(viewer.get(path).content.decode())
         assert "sleeping" in page
         assert "failed: json_schema" in page
-    assert "--max-num-seqs 128" in page
+    assert "max-num-seqs: 128" in page
     assert "/models/llama · 16 GiB" in page
     assert "41,000 ms" in page
     assert "3 h ago" in page

@@ -31,7 +31,7 @@ from tests.controlplane.telemetry.filling import store
 from tests.services import wait_for
 from tests.web.conftest import digest_of, write
 from tests.web.hardware import add_engine, fault, gpu_uuid, node
-from wire.write_body import Series
+from wire.write_body import STALE, Series
 
 FLEET = "/fleet/"
 
@@ -159,13 +159,16 @@ def test_the_last_measured_values_stand_in_the_cells(own_store: Path, viewer: Cl
     engine = {"node": "rack-1", "engine": "llama-a"}
     loads = {"kv_cache_usage_ratio": 0.62, "requests_running": 14.0, "requests_waiting": 3.0}
     series += [Series({"__name__": f"headworks_engine_{name}", **engine}, [(now_ms, v)]) for name, v in loads.items()]
+    # It was released, or no longer says it: its series has ended.
+    ended = {"__name__": "DCGM_FI_DEV_GPU_UTIL", "node": "rack-1", "UUID": gpu_uuid("rack-1", 3)}
+    series.append(Series(ended, [(now_ms - 5000, 95.0), (now_ms - 1000, STALE)]))
     store(own_store, series, Owner("node", "rack-1"))
     page = viewer.get(FLEET).content.decode()
     row = row_of(page, "rack-1")
     assert "87<small>%</small>" in row
     assert "71°" in row
     assert "memory 40 GiB of 80 GiB" in row
-    assert not re.search(r"9[34]<small>", row)
+    assert not re.search(r"9[345]<small>", row)
     engines = page[page.index('id="engines"') :]
     assert re.search(r"62 %.*>14<.*>3<", engines, re.DOTALL)
 

@@ -37,6 +37,11 @@ def test_every_reason_names_its_place():
     assert refused(act("load_lora", adapter="a", path="relative")) == [("/arguments/path", "type")]
 
 
+def test_an_argument_beyond_its_few_values_is_refused_with_those():
+    with pytest.raises(ActRefused, match=r"^Invalid enum value 3; give one of 1, 2$"):
+        read_act(act("sleep", level=3), "vllm")
+
+
 @pytest.mark.parametrize("value", ["a\nb", "a\x85b", "a\u2028b", "x" * 1001, 2**53, {"a": 1}])
 def test_a_value_that_a_configuration_file_could_not_hold_is_refused(value):
     assert refused(act("restart", arguments={"seed": value}))

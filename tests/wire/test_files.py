@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import stat
 
 import pytest
@@ -33,13 +34,20 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["taken"]
 
 
-def test_a_link_laid_in_the_way_is_not_followed(tmp_path):
-    victim = tmp_path / "victim"
+@pytest.mark.parametrize("lay", ["symlink", "hard link", "pipe"])
+def test_what_others_laid_in_the_way_is_neither_written_to_nor_waited_for(tmp_path, lay):
+    victim, in_the_way, path = tmp_path / "victim", tmp_path / ".secret.json.tmp", tmp_path / "secret.json"
     victim.write_bytes(b"kept")
-    (tmp_path / ".secret.json.tmp").symlink_to(victim)
-    with pytest.raises(OSError, match=r"secret\.json"):
-        write_private(tmp_path / "secret.json", b"one")
-    assert victim.read_bytes() == b"kept"
+    if lay == "symlink":
+        in_the_way.symlink_to(victim)
+    elif lay == "hard link":
+        in_the_way.hardlink_to(victim)
+    else:
+        os.mkfifo(in_the_way)
+    write_private(path, b"one")
+    assert (victim.read_bytes(), path.read_bytes()) == (b"kept", b"one")
+    assert path.is_file()
+    assert not path.is_symlink()
 
 
 def test_a_file_past_its_bound_is_refused(tmp_path):

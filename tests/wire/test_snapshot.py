@@ -164,6 +164,8 @@ def test_an_engine_address_is_accepted(url):
         "http://e 1",
         "http://e1#x",
         "HTTP://e1:8000:9",
+        "http://[:::::]:80",
+        "http://[1.2.3.4]:80",
     ],
 )
 def test_an_engine_address_with_anything_else_in_it_is_refused(url):

@@ -192,6 +192,28 @@ def test_a_link_in_its_place_is_not_followed(file: Path, tmp_path: Path):
     assert not other.exists()
 
 
+@pytest.mark.parametrize("with_its_folder", [False, True])
+def test_what_comes_after_the_file_was_removed_survives_the_process(
+    file: Path, with_its_folder: bool, caplog: pytest.LogCaptureFixture
+):
+    spool = Spool(file, limit_bytes=LIMIT_BYTES)
+    spool.put([b"first", b"second"])
+    assert spool.oldest(1, 100) == [(1, b"first")]
+    for each in file.parent.iterdir():
+        each.unlink()
+    if with_its_folder:
+        file.parent.rmdir()
+    spool.put([b"third"])
+    assert "was removed" in caplog.text
+    assert spool.waiting == 1
+    # Of the one that was handed out before.
+    spool.remove(1)
+    after_a_crash = Spool(file, limit_bytes=LIMIT_BYTES)
+    assert [record for _, record in after_a_crash.oldest(10, 100)] == [b"third"]
+    after_a_crash.close()
+    spool.close()
+
+
 @pytest.mark.parametrize("damage", ["no database", "torn", "another database"])
 def test_a_damaged_file_is_set_aside_and_a_new_one_made(file: Path, damage: str, caplog: pytest.LogCaptureFixture):
     spool = Spool(file, limit_bytes=LIMIT_BYTES)

@@ -11,6 +11,7 @@ from django.db.models import Max, Q
 from controlplane.alerts import models as rows
 from controlplane.alerts.health import CAUSES, QUIET_ALERTS
 from controlplane.alerts.services.incidents import resolve_incident
+from controlplane.fleet.health import failed_probes
 from controlplane.fleet.models import Engine, Gpu, Node
 
 # A report may have been made before the event and come after it; by then several newer ones have come.
@@ -66,8 +67,7 @@ def _is_well(engine: Engine, alertname: str) -> bool:
     if alertname == CAUSES["engine_paused"].alertname:
         return engine.condition != "paused"
     if alertname == CAUSES["engine_probe_failed"].alertname:
-        probes = engine.facts.get("probes", {})
-        return bool(probes) and "failed" not in probes.values()
+        return bool(engine.facts.get("probes")) and not failed_probes(engine)
     return True
 
 

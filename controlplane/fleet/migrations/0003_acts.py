@@ -27,6 +27,11 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name="node",
+            name="host_problems",
+            field=models.JSONField(default=list),
+        ),
+        migrations.AddField(
+            model_name="node",
             name="found_engines",
             field=models.JSONField(default=list),
         ),
@@ -58,7 +63,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("result_reason", models.CharField(blank=True, max_length=200)),
-                ("detail", models.CharField(blank=True, max_length=500)),
+                ("detail", models.CharField(blank=True, max_length=2000)),
                 ("state_at", models.DateTimeField()),
                 ("took_ms", models.PositiveBigIntegerField(default=0)),
                 (

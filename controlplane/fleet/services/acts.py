@@ -18,7 +18,7 @@ from controlplane.core.changes import SYSTEM, Section, UnitOfWork, unit_of_work
 from controlplane.core.errors import Conflict, NotFound
 from controlplane.core.models import Target, TargetKind
 from controlplane.core.nouns import PAGE_ROWS, page_of
-from controlplane.core.reported import reported_text
+from controlplane.core.reported import reported_text, storable_text
 from controlplane.fleet import models as rows
 from controlplane.fleet.models import OPEN_STATES, ActState
 from controlplane.fleet.services.engines import ENGINES
@@ -188,36 +188,36 @@ def cancel(unit: UnitOfWork, act_id: str) -> rows.Act:
 
 
 def ends_any(node_name: str, reports: Sequence[ActReport]) -> bool:
-    """Whether the node tells the end of an act that is still open."""
-    ended = [report.id for report in reports if report.state not in OPEN_STATES]
-    return (
-        rows.Act.objects.filter(node__name=node_name, act_id__in=ended, state__in=OPEN_STATES).exists()
-        if ended
-        else False
-    )
+    """Whether the node tells the end of an act that can still have one."""
+    ends = {report.id: report for report in reports if report.state not in OPEN_STATES}
+    acts = rows.Act.objects.filter(node__name=node_name, act_id__in=ends)
+    return bool(ends) and any(_ends(row, ends[row.act_id]) for row in acts)
+
+
+def _ends(row: rows.Act, report: ActReport) -> bool:
+    """An act that has ended stays as it is, but for one that was cancelled and done all the same."""
+    if row.state == ActState.CANCELLED:
+        return report.state in (ActState.DONE, ActState.FAILED)
+    return row.state in OPEN_STATES and report.state not in OPEN_STATES
 
 
 def take_results(unit: UnitOfWork | None, node: rows.Node, reports: Sequence[ActReport], now: datetime) -> list[str]:
-    """Store how far acts have come; returns the reported ones that are not this node's. An end needs the unit.
-
-    An act that has ended stays as it is, whatever its agent tells later.
-    """
+    """Store how far acts have come; returns the reported ones that are not this node's. An end needs the unit."""
     if not reports:
         return []
     by_id = {report.id: report for report in reports}
     known = list(_acts().select_for_update(of=("self",)).filter(node=node, act_id__in=by_id).order_by("pk"))
     for row in known:
         report = by_id[row.act_id]
-        if row.state not in OPEN_STATES:
-            continue
         # A wrong clock of the node's puts no state before the act or into the future.
         at = min(max(f.from_epoch_ms(min(report.at_ms, f.EPOCH_MS_MAX)), row.issued_at), now)
-        if report.state == "running":
+        if report.state == "running" and row.state in OPEN_STATES:
             row.state, row.state_at, row.took_ms = report.state, at, report.took_ms
             row.save(update_fields=["state", "state_at", "took_ms"])
-        elif unit is not None:
+        elif unit is not None and _ends(row, report):
             row.took_ms = report.took_ms
-            _end(unit, row, ActState(report.state), at, reported_text(report.reason), reported_text(report.detail))
+            # The detail whole: a command's last lines, which tell why it failed, stand at its end.
+            _end(unit, row, ActState(report.state), at, reported_text(report.reason), storable_text(report.detail))
     return sorted(by_id.keys() - {row.act_id for row in known})
 
 

@@ -62,7 +62,7 @@ class EngineNoun(Noun[rows.Engine]):
             "cordoned": row.cordoned,
             "node_cordoned": row.node.cordoned if row.node else False,
             "state": row.state,
-            "condition": row.condition,
+            "condition": row.condition if row.reported_at else None,
             "version": row.version or None,
             "error": row.error or None,
             "reported_at": f.iso(row.reported_at),

@@ -39,6 +39,7 @@ class NodeNoun(Noun[rows.Node]):
             "driver_version": row.driver_version or None,
             "gpu_source": row.gpu_source,
             "gpu_problems": row.gpu_problems,
+            "host_problems": row.host_problems,
             "simulated": row.simulated,
             "reported_at": f.iso(row.reported_at),
         }

@@ -103,6 +103,7 @@ def _take_node(node: rows.Node, report: NodeReport, now: datetime) -> None:
     node.driver_version = _text(report.driver_version)
     node.gpu_source = report.gpu_source
     node.gpu_problems = [_text(problem) for problem in report.gpu_problems]
+    node.host_problems = [_text(problem) for problem in report.host_problems]
     node.simulated = report.simulated
     node.cordon_applied = report.cordon_applied
     node.allowed_acts = {

@@ -70,9 +70,7 @@ def _found_line(request: HttpRequest, number: int, found: Document, node: str) -
     served_model = next(iter(found["models"]), "MODEL")
     row = {"name": "NAME", "pool": "POOL", "url": found["url"], "kind": found["kind"], "served_model": served_model}
     call = curl(request, "POST", "/engines", query=reason_of(request), body={**row, "node": node})
-    # Letters alone: each is the id of an element.
-    letters = "".join(chr(ord("a") + int(digit)) for digit in str(number))
-    return {**found, "kind_label": EngineKind(found["kind"]).label, "id": f"curl-found-{letters}", "curl": call}
+    return {**found, "kind_label": EngineKind(found["kind"]).label, "id": f"curl-found-{number}", "curl": call}
 
 
 @page(Role.OPERATOR)

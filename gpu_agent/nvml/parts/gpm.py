@@ -10,8 +10,6 @@ from gpu_agent.nvml.source import Part
 
 # NVML wants its two samples further apart than this.
 _SHORTEST_SECONDS = 0.1
-
-
 _PERCENT, _MEBIBYTE = 0.01, 2.0**20
 # Each metric's number, what makes NVML's unit ours, and the most that it can be.
 _METRICS = {

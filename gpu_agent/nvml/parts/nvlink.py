@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from gpu_agent.nvml.source import Part
 _LINK_COUNT = 91
 _DATA_TX_KIBIBYTES, _DATA_RX_KIBIBYTES = 138, 139
 _KIBIBYTE = 1024
+_DIRECTIONS = 2
 # A total of the GPU, and the count of each link by which newer parts tell it, where they do.
 _ERRORS = {
     "nvlink_crc_flit_errors": (38, 163),
@@ -45,6 +47,27 @@ def link_bytes(nvml: Any, handle: Any) -> list[Part]:
         for direction, kibibytes in (("tx", sent), ("rx", received))
         if kibibytes is not None
     ]
+
+
+class Traffic:
+    """Bytes over all links of one GPU, and how many a second since the reading before. Of one thread."""
+
+    def __init__(self, read_bytes: Callable[[Any], list[Part]], clock: Callable[[], float] = time.monotonic) -> None:
+        """`read_bytes` gives the parts of `link_bytes`. `clock`: seconds, without jumps."""
+        self._read_bytes, self._clock = read_bytes, clock
+        self._before: tuple[float, float] | None = None
+
+    def read(self, gpu: Any) -> list[Part]:
+        """No rate at the first reading, of one direction alone, and where the driver began to count anew."""
+        counted = self._read_bytes(gpu)
+        if len(counted) < _DIRECTIONS:
+            self._before = None
+            return counted
+        now = self._clock(), float(sum(number for _, _, number in counted))
+        before, self._before = self._before, now
+        if before is None or now[0] <= before[0] or now[1] < before[1]:
+            return counted
+        return [*counted, ("nvlink_bytes_per_second", [], (now[1] - before[1]) / (now[0] - before[0]))]
 
 
 def error_calls(nvml: Any) -> list[tuple[str, Callable[[Any], int]]]:

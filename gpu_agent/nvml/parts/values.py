@@ -12,13 +12,11 @@ NOT_AVAILABLE = 2**63
 # A field value of all links of a GPU together.
 ALL_LINKS = 0xFFFFFFFF
 # Throttled times by reason, as fields.CLOCK_EVENT_REASONS names them; margins by what happens there.
-_THROTTLED = {
-    "sw_power_cap": 74,
-    "sync_boost": 76,
-    "sw_thermal_slowdown": 269,
-    "hw_thermal_slowdown": 270,
-    "hw_power_brake_slowdown": 271,
-}
+_THROTTLED = {"sw_power_cap": 74, "sync_boost": 76}
+# The first of three numbers in a row, by the driver's major version from which on they stand for these. Other drivers
+# have power smoothing there. Source: nvml.h of CUDA 12.8 (R570), 12.9 (R575), 13.0 (R580) and 13.1 (R590).
+_SLOWDOWNS = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+_FIRST_SLOWDOWN = ((590, 269), (575, 251))
 _MARGIN_LIMITS = {"shutdown": 193, "slowdown": 194, "memory_max": 195, "gpu_max": 196}
 
 
@@ -40,8 +38,18 @@ def field_values(nvml: Any, handle: Any, wanted: Sequence[tuple[int, int]]) -> l
     return [read(value) for value in nvml.nvmlDeviceGetFieldValues(handle, list(wanted))] if wanted else []
 
 
-def throttled(nvml: Any, handle: Any) -> list[Part]:
-    return _labelled(nvml, handle, "throttled_nanoseconds", _THROTTLED)
+def throttled_numbers(driver_version: str) -> dict[str, int]:
+    """Numbers of the throttled times that this driver has, by reason."""
+    major = driver_version.partition(".")[0]
+    for since, first in _FIRST_SLOWDOWN:
+        if major.isdecimal() and int(major) >= since:
+            return _THROTTLED | dict(zip(_SLOWDOWNS, range(first, first + len(_SLOWDOWNS)), strict=True))
+    return _THROTTLED
+
+
+def throttled(nvml: Any, numbers: dict[str, int], handle: Any) -> list[Part]:
+    """By reason, whose `numbers` come from `throttled_numbers`. Raises: NVMLError."""
+    return _labelled(nvml, handle, "throttled_nanoseconds", numbers)
 
 
 def margin_limits(nvml: Any, handle: Any) -> list[Part]:

@@ -13,6 +13,7 @@ from controlplane.core.changes import SYSTEM, sections, unit_of_work
 from controlplane.core.errors import Refused
 from controlplane.core.fields import epoch_ms
 from controlplane.core.models import AuditEntry, Target
+from controlplane.fleet.acts_api import State
 from controlplane.fleet.models import Act, ActState
 from controlplane.fleet.services import ENGINES, MODELS, NODES, POOLS, acts, take_report
 from controlplane.fleet.tasks import expire_acts, prune_acts
@@ -79,6 +80,13 @@ def test_who_asked_and_why_is_kept_with_what_became_of_it(fleet, agent):
     assert ended.after is not None
     assert ended.after["result_reason"] == "engine_error"
     assert ended.after["detail"] == "500: busy\ufffd"
+
+
+def test_the_last_lines_of_a_command_that_failed_are_kept(fleet, agent):
+    item = ask(fleet)
+    detail = f"{'x' * 1991}no memory"
+    tell(agent, item["id"], "failed", reason="command_failed", detail=detail)
+    assert fleet.get(f"/acts/{item['id']}").json()["detail"] == detail
 
 
 def test_only_an_end_opens_a_unit_of_work(fleet, agent, django_assert_max_num_queries):
@@ -195,13 +203,24 @@ def test_one_that_waits_can_be_cancelled_again_and_again_and_no_other(fleet, age
         answer = fleet.post(f"/acts/{item['id']}/cancel")
         assert (answer.status_code, answer.json()["item"]["state"]) == (200, "cancelled")
     assert sections["acts"].compile(item["id"]) is None
-    tell(agent, item["id"], "done")
-    assert Act.objects.get().state == "cancelled"
+    for state in ("running", "expired", "refused"):
+        tell(agent, item["id"], state)
+        assert Act.objects.get().state == "cancelled"
     begun = ask(fleet)
     for state in ("running", "done"):
         tell(agent, begun["id"], state)
         refused = fleet.post(f"/acts/{begun['id']}/cancel")
         assert (refused.status_code, refused.json()["code"]) == (409, "not_waiting")
+
+
+@pytest.mark.parametrize("end", ["done", "failed"])
+def test_one_that_was_done_though_it_was_cancelled_is_shown_as_what_it_became(fleet, agent, end):
+    item = ask(fleet)
+    fleet.post(f"/acts/{item['id']}/cancel")
+    tell(agent, item["id"], end)
+    assert fleet.get(f"/acts/{item['id']}").json()["state"] == end
+    tell(agent, item["id"], "failed")
+    assert Act.objects.get().state == end
 
 
 @pytest.mark.parametrize("name", ["nobody", "0" * 32, "%00"])
@@ -278,6 +297,7 @@ def test_every_action_has_a_place_on_the_rest_api(fleet, agent):
 def test_states_are_those_that_agents_tell_and_two_of_our_own():
     told = set(get_args(get_type_hints(ActReport)["state"]))
     assert set(ActState.values) == told | {"waiting", "cancelled"}
+    assert set(get_args(get_args(State)[0])) == {"", *ActState.values}
 
 
 @two_writers

@@ -51,6 +51,7 @@ def ago(seconds: float) -> datetime:
         ),
         (node(gpu_problems=["NVML fails"]), [], [], ("degraded", ["gpu_problem: NVML fails"])),
         (node(gpu_source="none", gpu_problems=["no library"]), [], [], ("ok", ["no_gpu: no library"])),
+        (node(host_problems=["disk /m: hangs"]), [], [], ("ok", ["host_problem: disk /m: hangs"])),
         (node(), [], [Engine(name="e1", state="up", cordoned=True)], ("ok", ["engine_cordoned: e1"])),
         (node(), [], [Engine(name="e1", state="starting")], ("ok", [])),
         (

@@ -42,6 +42,14 @@ async def test_one_that_is_late_is_ended_with_its_children(tmp_path):
     await until(lambda: not _runs(child))
 
 
+async def test_one_that_ended_while_the_agent_stood_still_has_ended(tmp_path):
+    file = script(tmp_path / "restart", f"touch {tmp_path}/begun; sleep 0.1; exit 7")
+    running = asyncio.create_task(run_command([str(file)], 0.5))
+    await until((tmp_path / "begun").exists)
+    time.sleep(1)  # noqa: ASYNC251 - that is what is tested
+    assert (await running).status == 7
+
+
 async def test_what_it_leaves_running_holds_nothing_back(tmp_path):
     file = script(tmp_path / "restart", f"sleep 1000 & echo $! > {tmp_path}/child")
     try:
@@ -51,6 +59,15 @@ async def test_what_it_leaves_running_holds_nothing_back(tmp_path):
         assert _runs(child)
     finally:
         os.kill(int((tmp_path / "child").read_text()), 9)
+
+
+@pytest.mark.parametrize("text", ["exec >&- 2>&-; sleep 0.5", "yes"], ids=["closed", "endless"])
+async def test_output_that_is_closed_or_never_ends_costs_next_to_nothing(tmp_path, text):
+    file = script(tmp_path / "restart", text)
+    begun_seconds, used_seconds = time.monotonic(), time.process_time()
+    await run_command([str(file)], 0.6)
+    took_seconds = time.monotonic() - begun_seconds
+    assert time.process_time() - used_seconds < 0.15 * took_seconds
 
 
 async def test_it_goes_on_when_the_agent_ends(tmp_path):

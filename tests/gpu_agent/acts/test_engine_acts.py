@@ -157,6 +157,35 @@ async def test_a_key_goes_to_the_api_alone_and_into_no_message(engine, tmp_path)
         assert "secret" not in refused.detail
 
 
+async def test_an_engine_that_repeats_the_key_has_it_told_to_nobody(engine, tmp_path):
+    engine.pages["/v1/models"] = (401, b"x" * 290 + b" Bearer sk-secret is wrong")
+    (tmp_path / "key").write_text("sk-secret\n")
+    policy = EnginePolicy(api_key_file=str(tmp_path / "key"))
+    async with real_work(node_engine(engine.url), policy) as work:
+        refused = await refusal(work, acts.UnloadLora("legal"))
+    assert [request.headers.get("Authorization") for request in engine.requests] == ["Bearer sk-secret"]
+    assert "sk-" not in refused.detail
+    assert "Bea" in refused.detail
+
+
+async def test_nothing_is_done_at_an_address_that_the_policy_does_not_know(engine):
+    engine.pages["/is_sleeping"] = (200, b'{"is_sleeping": false}')
+    commands = EnginePolicy(restart_command=["/bin/true"])
+    for url, policy in [
+        ("http://192.0.2.1:8001", commands),
+        ("http://169.254.169.254", commands),
+        (engine.url, EnginePolicy(restart_command=["/bin/true"], url="http://127.0.0.1:1")),
+    ]:
+        for request in (acts.Wake(), acts.Restart(limit_seconds=1), acts.Drain(limit_seconds=1)):
+            async with real_work(node_engine(url, cordoned=True), policy) as work:
+                refused = await refusal(work, request)
+            assert (refused.state, refused.reason) == ("refused", "url_not_allowed"), (url, request)
+            assert work.kept == []
+    assert engine.requests == []
+    async with real_work(node_engine(engine.url), EnginePolicy(url=engine.url)) as work:
+        assert await work.do(acts.Wake()) == "it is awake already"
+
+
 @pytest.mark.parametrize(
     "page", [(200, b"<html>"), (500, b"\xff\x00" * 5000), (302, b""), (200, b'{"is_sleeping": 3}')]
 )

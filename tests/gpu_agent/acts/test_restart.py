@@ -130,6 +130,20 @@ async def test_what_the_policy_does_not_name_is_refused_before_anything_is_done(
         assert (refused.value.state, refused.value.reason, work.kept) == ("refused", reason, [])
 
 
+@pytest.mark.parametrize("stage", ["file", "failed"])
+async def test_the_text_of_one_file_is_not_written_to_another_that_the_policy_names_since(tmp_path, stage):
+    former, other = tmp_path / "former.yaml", tmp_path / "other.yaml"
+    other.write_text("seed: 7\n")
+    kept = {"stage": stage, "file": str(former), "former": "seed: 1\n", "changed": "seed: 2\n"}
+    kept |= {"before": "seed=1", "reason": "did_not_serve", "problem": "it is down"}
+    policy = EnginePolicy(restart_command=["/bin/false"], config_file=str(other), arguments=["seed"])
+    async with real_work(node_engine(), policy) as work:
+        with pytest.raises(NotDone, match=r"former\.yaml is no longer the configuration file") as failure:
+            await work.going_on(kept).do(Restart({"seed": 2}, 1))
+    assert failure.value.state == "failed"
+    assert other.read_text() == "seed: 7\n"
+
+
 class Crash(BaseException):
     """The agent is killed."""
 

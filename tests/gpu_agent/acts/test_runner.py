@@ -89,6 +89,14 @@ async def test_an_act_that_cannot_be_done_is_refused_by_name_and_not_begun(tmp_p
     assert report.detail
 
 
+async def test_arguments_of_what_is_refused_do_not_fill_the_journal(tmp_path):
+    (report,) = await results(tmp_path, act("sleep", level="1" * 1_000_000, more="2" * 1_000_000))
+    assert report.reason == "bad_arguments"
+    assert (tmp_path / "acts.json").stat().st_size < 4096
+    (again,) = runner_of(tmp_path).reports()
+    assert again == report
+
+
 async def test_the_nodes_own_policy_wins(tmp_path):
     policy = NodePolicy(engines={"e1": EnginePolicy(allow=["wake"])})
     on_engine, on_node = await results(tmp_path, act("sleep"), act("release_gpus", engine=None), policy=policy)

@@ -86,7 +86,6 @@ async def real_work(engine: NodeEngine, policy: EnginePolicy = NO_POLICY, **chan
         yield Work(EngineWork("e1", engine, policy, {}, keep, used), kept)
     finally:
         await pages.close()
-        keys.close()
 
 
 @dataclass

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpu_agent.engines.numbers import Reading, by_rank, readings
 from gpu_agent.engines.scan import Scan
-from gpu_agent.engines.served import of_served_model
+from gpu_agent.engines.served_model import of_served_model
 
 DATA = Path(__file__).parent.parent / "data"
 TEXT = "text/plain"

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from gpu_agent.engines.look import Look, look_at
-from gpu_agent.engines.pages import EnginePages
+from gpu_agent.engines.pages import DOCUMENT_BYTES, EnginePages, PageUnavailable
 from tests.gpu_agent.fake_engine import VLLM_METRICS
 from wire.snapshot import NodeEngine
 
@@ -179,3 +179,15 @@ async def test_a_page_that_trickles_ends_with_its_look():
     seen = await look(answer, timeout_seconds=1)
     assert (seen.report.state, seen.report.error) == ("up", "/metrics: no answer in time")
     assert time.monotonic() - begun_seconds < 10
+
+
+async def test_json_that_is_all_brackets_is_given_up_before_it_is_taken_apart(engine):
+    """16 times its size in memory, at a page's limit."""
+    engine.pages["/server_info"] = (200, b'{"a":[' + b"[]," * 1_300_000 + b"[]]}")
+    pages = EnginePages(timeout_seconds=20, limit_bytes=LIMIT_BYTES)
+    try:
+        with pytest.raises(PageUnavailable, match=f"answered more than {DOCUMENT_BYTES} bytes"):
+            await pages.document(f"{engine.url}/server_info", pages.deadline())
+        assert len(await pages.read(f"{engine.url}/server_info", pages.deadline())) > DOCUMENT_BYTES
+    finally:
+        await pages.close()

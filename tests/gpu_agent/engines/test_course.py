@@ -66,6 +66,15 @@ def test_a_core_that_died_or_was_stopped_behind_a_healthy_page_is_hung(followed)
     assert followed.kinds == ["engine_hung"]
 
 
+def test_a_machine_that_was_suspended_with_its_engines_calls_none_of_them_hung(followed):
+    """What ran before goes on after: the first look sees the numbers of the last one."""
+    tokens_and_seconds = [(5, 10), (6, 10), (6, 3600), (7, 10), (7, 86_400), (8, 10)]
+    assert [followed.look(up(readings(tokens=each)), passed).condition for each, passed in tokens_and_seconds] == (
+        ["ok"] * len(tokens_and_seconds)
+    )
+    assert followed.told == []
+
+
 def test_preemption_thrash_without_a_token_is_a_hang_though_steps_and_cache_move(followed):
     looks = [readings(running=8, preemptions=n, iterations=n, kv=0.9 + n / 100) for n in range(8)]
     assert [followed.look(up(each)).condition for each in looks][-2:] == ["hung", "hung"]

@@ -108,7 +108,7 @@ async def test_where_the_process_is_not_known_vllm_says_it_in_development_mode(e
         ),
     ],
 )
-async def test_other_kinds_say_it_on_a_page_and_their_version_if_no_look_reads_it(engine, start, kind, path, page, version, arguments):
+async def test_other_kinds_say_it_on_a_page_and_some_their_version(engine, start, kind, path, page, version, arguments):
     engine.pages = {path: (200, json.dumps(page).encode())}
     details = start()
     details.looked("e1", of_kind(engine, kind), UP)

@@ -68,6 +68,7 @@ async def test_an_engine_is_known_by_what_it_answers(engine, pages, answers, fou
         {"/v1/models": (200, b'{"data":7}'), "/v2": (200, b'{"name":"other"}'), "/info": (200, b"[]")},
         {"/v1/models": (200, b"<html>"), "/metrics": (500, b"vllm:x 1\n")},
         {"/metrics": (200, b"# HELP vllm:x\nother_vllm:x 1\n")},
+        {"/metrics": (200, b'vllm:num_requests_running{node="a"} 1\nheadworks_engine_up{node="a"} 1\n')},
     ],
 )
 async def test_what_is_no_engine_is_not_named(engine, pages, answers):
@@ -112,13 +113,13 @@ async def test_a_look_says_whether_anything_is_new(engine, pages):
 
 async def test_a_port_at_which_the_search_fails_by_itself_keeps_it_from_no_other(engine, pages, monkeypatch, caplog):
     engine.pages = {"/v1/models": models("vllm")}
-    bad, read = free_port(), pages.read
+    bad, document = free_port(), pages.document
 
     async def failing(url, deadline):
         if urlsplit(url).port == bad:
             raise ZeroDivisionError
-        return await read(url, deadline)
+        return await document(url, deadline)
 
-    monkeypatch.setattr(pages, "read", failing)
+    monkeypatch.setattr(pages, "document", failing)
     assert [found.url for found in await found_at(pages, [bad, port(engine)])] == [engine.url]
     assert f"the search for an engine at http://127.0.0.1:{bad} failed" in caplog.text

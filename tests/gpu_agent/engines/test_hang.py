@@ -86,8 +86,8 @@ def test_it_says_how_many_run_now_and_since_when_nothing_moved():
         ("sglang", True),
         # Their counters grow when a request ends: a long answer would look like a hang.
         ("trtllm", False),
-        ("tgi", False),
-        ("llamacpp", False),
+        ("tgi", True),
+        ("llamacpp", True),
     ],
 )
 def test_it_can_be_told_where_something_moves_while_a_request_runs(page, expected):

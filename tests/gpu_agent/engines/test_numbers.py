@@ -131,6 +131,7 @@ def test_of_an_old_and_a_new_name_on_one_page_the_new_one_counts():
             {
                 "requests_running": 3,
                 "requests_waiting": 5,
+                "iterations_total": 66,
                 "prompt_tokens_total": 120,
                 "generation_tokens_total": 64,
                 "requests_finished_total[other]": 12,
@@ -147,6 +148,7 @@ def test_of_an_old_and_a_new_name_on_one_page_the_new_one_counts():
             {
                 "requests_running": 1,
                 "requests_waiting": 4,
+                "iterations_total": 424,
                 "prompt_tokens_total": 256,
                 "generation_tokens_total": 32,
                 "prefix_cache_queries_tokens_total": 256,

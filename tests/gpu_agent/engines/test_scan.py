@@ -38,6 +38,10 @@ RUNNING = b'vllm:num_requests_running{engine="0",model_name="m"} '
         (b'vllm:num_requests_running{engine="0"\n', "bad_line"),
         (RUNNING + b"1\n" + RUNNING + b"2\n", "sample_twice"),
         (b"".join(b'vllm:prompt_tokens_total{engine="%d"} 1\n' % n for n in range(30_001)), "too_many_samples"),
+        (
+            b"".join(b'vllm:prompt_tokens_total{%bengine="%d"} 1\n' % (9000 * b'a="",', n) for n in range(12)),
+            "too_many_labels",
+        ),
     ],
 )
 def test_what_is_no_whole_metrics_page_is_refused_by_name(page, reason):

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import msgspec
 import pytest
@@ -160,7 +164,8 @@ async def test_a_page_that_cannot_be_read_tells_nothing_and_is_no_life(look):
     unreadable = await look(30, tokens=None)
     assert unreadable.hung is None
     assert unreadable.report.error.startswith("/metrics: not_metrics: ")
-    assert (await look(30)).hung is True
+    assert (await look(15)).hung is False
+    assert (await look(15)).hung is True
 
 
 async def test_an_engine_that_is_down_is_not_hung_and_begins_anew(look, engine):
@@ -179,7 +184,8 @@ async def test_another_engine_under_the_name_begins_anew(look):
 
 async def test_a_cordon_makes_no_other_engine_of_it(look, told):
     assert (await look()).hung is False
-    assert (await look(60, cordoned=True)).hung is True
+    assert (await look(30, cordoned=True)).hung is False
+    assert (await look(30, cordoned=True)).hung is True
     assert (await look(10, cordoned=False, tokens=6)).hung is False
     assert [kind for _, kind, *_ in told] == ["engine_hung", "engine_up"]
 
@@ -224,8 +230,43 @@ async def test_an_engine_that_has_no_development_mode_any_more_is_paused_no_long
 
 async def test_a_hung_core_that_does_not_say_so_holds_the_look_no_longer_than_its_time(look, engine, clock):
     engine.hung.add("/is_paused")
-    assert (await look()).report.condition == "ok"
-    assert (await look(60)).report.condition == "hung"
+    assert [(await look(30)).report.condition for _ in range(3)] == ["ok", "ok", "hung"]
+
+
+class _Slow(BaseHTTPRequestHandler):
+    """An engine beside this process, whose every answer takes a while."""
+
+    begun = threading.Event()
+
+    def do_GET(self):
+        self.begun.set()
+        time.sleep(0.1)
+        self.send_response(200 if self.path == "/health" else 404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+async def test_an_agent_that_stood_still_while_an_answer_came_calls_no_engine_down(seen):
+    """Stopped, or suspended with its machine: of the look that was under way only its deadline is left."""
+    told: list[Any] = []
+    watch = watching(lambda engine, look: seen.setdefault(look.report.name, []).append(look.report), told)
+    watch._pages._timeout_seconds = 0.5
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Slow)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        watch.look({"e1": NodeEngine(f"http://127.0.0.1:{server.server_port}", "vllm", "short", "llama")})
+        await until(_Slow.begun.is_set)
+        time.sleep(2)  # noqa: ASYNC251 - that is what is tested
+        await until(lambda: "e1" in seen)
+    finally:
+        await watch.stop()
+        server.shutdown()
+        server.server_close()
+    assert [report.state for report in seen["e1"]] == ["up"]
+    assert told == []
 
 
 async def test_outside_of_development_mode_it_is_asked_once_a_run(look, engine):

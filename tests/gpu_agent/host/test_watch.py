@@ -72,6 +72,7 @@ async def test_a_problem_is_said_once_and_the_rest_goes_on(tmp_path, caplog):
         assert "headworks_host_cpus" in found
         assert "headworks_engine_process_threads" not in found
     assert host.problems.keys() == {"engine e1", f"disk {tmp_path / 'missing'}"}
+    assert [problem.partition(": ")[0] for problem in host.problems_said()] == sorted(host.problems)
     assert sum("hostPID" in message for message in caplog.messages) == 1
     assert len(caplog.messages) == 2
     await host.look({})
@@ -85,8 +86,8 @@ async def test_no_proc_costs_no_disk(tmp_path):
     assert host.problems.keys() == {"/proc"}
 
 
-@pytest.mark.parametrize(("chosen", "paths"), [("", ("/var/agent",)), ("/a, /b,/a", ("/a", "/b"))])
-def test_disks_are_those_chosen_or_of_the_state_and_those_of_models(monkeypatch, chosen, paths):
+@pytest.mark.parametrize(("chosen", "paths"), [("", ()), ("/a, /b,/a", ("/a", "/b"))])
+def test_disks_are_those_of_the_spools_those_chosen_and_those_of_models(monkeypatch, chosen, paths):
     monkeypatch.setenv("HEADWORKS_AGENT_DISK_PATHS", chosen)
     policy = NodePolicy(engines={"e1": EnginePolicy(model_path="/models/llama"), "e2": EnginePolicy()})
-    assert HostOptions.from_settings(Path("/var/agent"), policy).disk_paths == (*paths, "/models/llama")
+    assert HostOptions.from_settings(Path("/var/agent"), policy).disk_paths == ("/var/agent", *paths, "/models/llama")

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 
 from gpu_agent.engines.numbers import readings
 from gpu_agent.engines.scan import Scan
+from gpu_agent.merged import server
+from gpu_agent.merged.server import MergedPage, Options
+from gpu_agent.merged.vllm_files import read_files
 from tests.gpu_agent.fake_engine import fake_engine
 from tests.gpu_agent.merged.test_page import TRITON, by_sample
 from tests.services import Process, free_port
@@ -78,12 +83,44 @@ async def test_a_source_that_is_away_leaves_the_others_part_and_is_logged_once(v
 async def test_a_triton_that_hangs_holds_up_vllms_part_for_its_deadline_alone(vllm, triton, tmp_path):
     await asyncio.to_thread(vllm.start)
     triton.hung.add("/metrics")
-    async with serving(tmp_path, vllm.folder, triton.url, HEADWORKS_MERGED_TRITON_TIMEOUT_SECONDS="0.1") as (url, _):
+    async with serving(tmp_path, vllm.folder, triton.url, HEADWORKS_MERGED_TIMEOUT_SECONDS="1") as (url, _):
         async with asyncio.timeout(10):
             status, _, page = await get(f"{url}/metrics")
         assert (await get(f"{url}/healthz"))[0] == 200
     assert status == 200
     assert by_sample(page)["headworks_merged_source_up", ("source", "vllm")] == 1
+
+
+async def test_a_folder_that_hangs_holds_up_tritons_part_for_its_deadline_alone(vllm, triton, monkeypatch, caplog):
+    """As on a disk that is away."""
+    await asyncio.to_thread(vllm.start)
+    back, reading = threading.Event(), []
+
+    def hanging(*args, **limits):
+        reading.append(args)
+        assert back.wait(10)
+        return read_files(*args, **limits)
+
+    monkeypatch.setattr(server, "read_files", hanging)
+    merged = MergedPage(Options(vllm.folder, f"{triton.url}/metrics", 1, 16 << 20, 100))
+    try:
+        async with asyncio.timeout(10), TestClient(TestServer(merged.application())) as client:
+
+            async def page():
+                return await (await client.get("/metrics")).read()
+
+            for _ in range(2):
+                without_vllm = await page()
+                assert by_sample(without_vllm)["headworks_merged_source_up", ("source", "vllm")] == 0
+                assert TRITON_COUNT in without_vllm
+            assert caplog.text.count("could not be read in time") == 1
+            assert len(reading) == 1, "one thread waits"
+            back.set()
+            while by_sample(await page())["headworks_merged_source_up", ("source", "vllm")] == 0:
+                pass
+    finally:
+        back.set()
+        await merged.close()
 
 
 async def test_before_vllm_has_written_tritons_part_stands(triton, tmp_path):

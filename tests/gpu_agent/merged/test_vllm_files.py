@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -77,3 +78,13 @@ def test_files_without_end_are_refused_with_what_would_help(vllm):
         values(vllm.folder, files_limit=1)
     with pytest.raises(FilesUnavailable, match="at most 1000: wipe it between starts"):
         values(vllm.folder, limit_bytes=1000)
+
+
+def test_links_and_pipes_of_such_names_are_not_read(vllm):
+    vllm.start("0", 2)
+    (vllm.folder / "counter_1.db").symlink_to("/dev/zero")
+    os.mkfifo(vllm.folder / "counter_2.db")
+    (vllm.folder / "counter_3.db").mkdir()
+    found, skipped = values(vllm.folder)
+    assert found["vllm:generation_tokens_total", "0", None] == 20
+    assert skipped == 0

@@ -14,8 +14,10 @@ def test_it_removes_the_metrics_and_says_how_many(tmp_path, capsys):
     assert capsys.readouterr().out == f"2 files removed from {tmp_path}\n"
 
 
-def test_a_folder_that_is_not_there_needs_none(tmp_path):
+def test_a_folder_that_is_not_there_needs_none_and_is_named(tmp_path, capsys):
     assert wipe(tmp_path / "nowhere") == 0
+    assert main(["wipe", str(tmp_path / "nowhere")]) == 0
+    assert capsys.readouterr().out == f"0 files removed from {tmp_path / 'nowhere'}, which is not there\n"
 
 
 @pytest.mark.parametrize("foreign", ["model.safetensors", ".bashrc"])

@@ -50,7 +50,7 @@ async def collect(tmp_path, monkeypatch):
     """Starts collectors, and stops them at the end."""
     started = []
 
-    async def start(*, kmsg_path=None, scan_seconds=3600, **nvml):
+    async def start(*, kmsg_path=None, scan_seconds=3600, dcgm_exporter_url="", **nvml):
         options = CollectorOptions(
             node="gpu-01",
             state_dir=tmp_path / "agent",
@@ -58,6 +58,7 @@ async def collect(tmp_path, monkeypatch):
             kmsg_path=kmsg_path or tmp_path / "no-kmsg",
             kmsg_scan_seconds=scan_seconds,
             rules=XID_RULES,
+            dcgm_exporter_url=dcgm_exporter_url,
         )
         events: list[Event] = []
         watched = Watched(GpuCollector(options, events.append), events)

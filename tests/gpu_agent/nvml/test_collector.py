@@ -75,6 +75,18 @@ async def test_one_hung_gpu_turns_unresponsive_in_time_while_the_others_go_on_an
     assert watched.collector.nvml.child_pid == pid
 
 
+async def test_an_agent_that_stood_still_while_answers_came_calls_no_gpu_unresponsive(collect, fake_nvml, state):
+    """Stopped, or suspended with its machine: of the reading that was under way only its deadline is left."""
+    watched = await collect(library=str(fake_nvml))
+    await read_until(watched, lambda now: states(now) == HEALTHY, "three healthy GPUs")
+    reading = asyncio.create_task(watched.collector.read())
+    await asyncio.sleep(0)
+    time.sleep(2)  # noqa: ASYNC251 - that is what is tested
+    await reading
+    await read_until(watched, lambda now: states(now) == HEALTHY, "three healthy GPUs")
+    assert watched.kinds() == []
+
+
 async def test_a_hung_gpu_delays_a_reading_by_no_more_than_the_wait_for_answers(collect, state, source_options):
     watched = await collect(**source_options)
     with state.change() as machine:
@@ -355,6 +367,39 @@ async def test_xids_are_told_without_nvml_by_the_kernel_log_alone(collect, tmp_p
         ("sxid", "00000000:06:00.0", "critical"),
     ]
     assert watched.events[0].id.endswith("-900")
+    readings = await watched.collector.read()
+    assert readings.xids_elsewhere == {"00000000:03:00.0": XidTally(79, 1)}
+    assert readings.sxids == {"00000000:06:00.0": XidTally(24007, 1)}
+
+
+async def test_xids_of_a_gpu_that_is_read_are_told_with_it_alone(collect, fake_nvml, state, tmp_path):
+    kmsg = tmp_path / "kmsg"
+    now_us = int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6)
+    kmsg.write_text(f"2,900,{now_us},-;NVRM: Xid (PCI:0000:01:00): 31, pid=1\n")
+    watched = await collect(library=str(fake_nvml), kmsg_path=kmsg)
+    readings = await read_until(watched, lambda now: watched.events, "the XID")
+    assert readings.gpus[0].xids == XidTally(31, 1)
+    assert (readings.xids_elsewhere, readings.sxids) == ({}, {})
+
+
+async def test_a_storm_of_one_sxid_is_one_event_in_a_while_and_one_that_is_fatal_is_always_told(collect, tmp_path):
+    kmsg = tmp_path / "kmsg"
+    now_us = int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6)
+    kinds = [("Non-fatal", 0), ("Non-fatal", 1), ("Non-fatal", 2), ("Fatal", 3), ("Non-fatal", 11)]
+    kmsg.write_text(
+        "".join(
+            f"2,{number},{now_us - (20 - after) * 1_000_000},-;"
+            f"nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 12028, {kind}, Link {number} egress\n"
+            for number, (kind, after) in enumerate(kinds)
+        )
+    )
+    watched = await collect(source="none", kmsg_path=kmsg)
+    await read_until(watched, lambda now: len(watched.events) == 3, "three events")
+    first, fatal, later = watched.events
+    assert [event.severity for event in watched.events] == ["warning", "critical", "warning"]
+    assert "Link 0 egress" in first.detail
+    assert "Link 3 egress" in fatal.detail
+    assert later.detail.endswith("Link 4 egress; 2 more of it since the last event")
 
 
 async def test_an_xid_of_a_mig_instance_names_it_and_one_of_the_whole_gpu_does_not(

@@ -75,3 +75,18 @@ async def test_what_fails_as_nobody_thought_is_said_and_begun_anew(opened, caplo
     assert held.begun == 2
     assert "reading NVML failed, and is begun anew" in caplog.messages
     assert "nobody thought of this" in caplog.text
+
+
+async def test_releases_are_obeyed_on_after_a_failure_that_nobody_foresaw(opened, monkeypatch):
+    monkeypatch.setattr("gpu_agent.nvml.door._POLL_SECONDS", 0.01)
+    now, failures = Releases.now, iter([RuntimeError("nobody thought of this")])
+
+    def failing_once(releases):
+        if failure := next(failures, None):
+            raise failure
+        return now(releases)
+
+    monkeypatch.setattr(Releases, "now", failing_once)
+    _, held = opened()
+    async with asyncio.timeout(10):
+        await held.is_open.wait()

@@ -21,9 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from gpu_agent.nvml.host_pids import sees_host_pids
 from gpu_agent.nvml.metrics import samples
-from gpu_agent.nvml.processes import process_samples, sees_host_pids
-from gpu_agent.nvml.readings import GpuIdentity, GpuReading
 from gpu_agent.nvml.reports import gpu_reports
 from gpu_agent.nvml.xids import XID_RULES
 from simulator.gpu import fault
@@ -134,10 +133,6 @@ async def test_memory_of_processes_is_put_to_engines_and_that_of_unknown_ones_to
         ("headworks_gpu_processes", None): 1,
         ("headworks_gpu_process_memory_bytes", None): 2**20,
     }
-
-
-def test_a_gpu_with_no_process_has_no_such_series():
-    assert process_samples(GpuReading(GpuIdentity(0, "GPU-0"), "ok"), {"gpu": "0"}, lambda pid: "e1") == []
 
 
 @pytest.mark.parametrize(

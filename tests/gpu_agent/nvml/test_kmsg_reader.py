@@ -208,3 +208,24 @@ async def test_a_log_that_cannot_be_read_is_said(log):
             await asyncio.sleep(0.01)
     await reader.stop()
     assert "No such file" in reader.problem
+
+
+async def test_a_failure_that_nobody_foresaw_keeps_no_later_record_unread(log, monkeypatch):
+    monkeypatch.setattr("gpu_agent.nvml.kmsg_reader._REOPEN_SECONDS", 0.01)
+    tell, failures = log._tell, iter([RuntimeError("nobody thought of this")])
+
+    def failing_once(*seen):
+        if failure := next(failures, None):
+            raise failure
+        tell(*seen)
+
+    monkeypatch.setattr(log, "_tell", failing_once)
+    log.write(record(1, xid(79)), record(2, xid(48)))
+    reader = log.reader()
+    reader.start()
+    try:
+        await log.until_told(1)
+        assert log.told[0][0] == 48
+        assert (reader.problem, reader.follows) == ("", True)
+    finally:
+        await reader.stop()

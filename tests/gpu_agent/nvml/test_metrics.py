@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from gpu_agent.nvml.fields import DCGM_COUNTERS, FIELDS, PARTS
 from gpu_agent.nvml.metrics import samples
 from gpu_agent.nvml.readings import GpuIdentity, GpuReading, GpuReadings, XidTally
 from gpu_agent.nvml.xids import XID_RULES
+from gpu_agent.samples import Sample
 
 H200 = GpuIdentity(3, "GPU-3", "NVIDIA H200", "00000000:04:00.0", 3)
 LABELS = {
@@ -69,6 +71,38 @@ def test_labels_are_dcgm_exporters_in_its_order():
     assert up.labels["hostname"] == "gpu-01"
 
 
+def test_a_mig_instance_is_named_between_its_gpu_and_the_host():
+    used = GpuReading(H200, "ok", parts=[("mig_memory_used_bytes", ["1g.18gb", "7"], 2**20)])
+    (found,) = (sample for sample in metrics(used) if sample.name == "DCGM_FI_DEV_FB_USED")
+    assert list(found.labels) == [*list(LABELS)[:5], "GPU_I_PROFILE", "GPU_I_ID", *list(LABELS)[5:]]
+    assert (found.labels["GPU_I_PROFILE"], found.labels["GPU_I_ID"], found.value) == ("1g.18gb", "7", 1)
+
+
+GAUGES = (
+    "SM_CLOCK", "MEM_CLOCK", "GPU_TEMP", "MEMORY_TEMP", "POWER_USAGE", "GPU_UTIL", "MEM_COPY_UTIL", "ENC_UTIL",
+    "DEC_UTIL", "XID_ERRORS", "FB_FREE", "FB_USED", "FB_RESERVED", "NVLINK_BANDWIDTH_TOTAL", "ROW_REMAP_FAILURE",
+)  # fmt: skip
+COUNTERS = (
+    "TOTAL_ENERGY_CONSUMPTION", "PCIE_REPLAY_COUNTER", "UNCORRECTABLE_REMAPPED_ROWS", "CORRECTABLE_REMAPPED_ROWS"
+)  # fmt: skip
+PROFILING = ("GR_ENGINE_ACTIVE", "PIPE_TENSOR_ACTIVE", "DRAM_ACTIVE", "PCIE_TX_BYTES", "PCIE_RX_BYTES")
+
+
+def test_every_metric_that_dcgm_exporter_has_by_default_is_told_and_its_counters_are_counters():
+    whole = GpuReading(
+        H200,
+        "ok",
+        {field.name: 1 for field in FIELDS},
+        parts=[(name, ["x"] * len(kind.labels), 1) for name, kind in PARTS.items()],
+        xids=XidTally(),
+    )
+    gauges = {*(f"DCGM_FI_DEV_{name}" for name in GAUGES), *(f"DCGM_FI_PROF_{name}" for name in PROFILING)}
+    counters = {f"DCGM_FI_DEV_{name}" for name in COUNTERS}
+    assert {sample.name for sample in metrics(whole)} >= gauges | counters
+    assert counters <= DCGM_COUNTERS
+    assert not gauges & DCGM_COUNTERS
+
+
 @pytest.mark.parametrize("state", ["lost", "error", "unresponsive"])
 def test_a_gpu_that_does_not_work_is_down_now_whenever_it_answered_last(state):
     (up,) = metrics(GpuReading(H200, state, at_ms=5))
@@ -96,6 +130,20 @@ def test_without_an_xid_dcgm_exporters_no_error_stands():
     found = {sample.name: sample for sample in metrics(GpuReading(H200, "ok", xids=XidTally()))}
     last = found["DCGM_FI_DEV_XID_ERRORS"]
     assert (last.value, last.labels["err_code"], last.labels["err_msg"]) == (0, "0", "No Error")
+
+
+def test_xids_of_a_gpu_that_nvml_does_not_list_and_sxids_are_told_by_pci_address():
+    readings = GpuReadings(
+        xids_elsewhere={"00000000:05:00.0": XidTally(79, 1)}, sxids={"00000000:C1:00.0": XidTally(12028, 3)}
+    )
+    found = samples(readings, hostname="gpu-01", rules=XID_RULES, engine_of=lambda pid: None)
+    gpu, switch = ({"pci_bus_id": pci, "Hostname": "gpu-01"} for pci in ("00000000:05:00.0", "00000000:C1:00.0"))
+    assert list(found) == [
+        Sample("DCGM_FI_DEV_XID_ERRORS", {**gpu, "err_code": "79", "err_msg": "GPU has fallen off the bus"}, 79, 0),
+        Sample("headworks_gpu_xid_errors_total", gpu, 1, 0),
+        Sample("headworks_nvswitch_last_sxid", switch, 12028, 0),
+        Sample("headworks_nvswitch_sxids_total", switch, 3, 0),
+    ]
 
 
 def test_a_gpu_that_never_said_who_it_is_has_no_series():

@@ -58,7 +58,27 @@ def test_a_field_that_the_driver_does_not_know_is_unsupported_and_no_error():
 
 def test_a_number_with_all_bits_set_is_none():
     nvml = Nvml(**field_values({(74, 0): 2**64 - 1, (76, 0): 5}))
-    assert values.throttled(nvml, GPU) == [("throttled_nanoseconds", ["sync_boost"], 5)]
+    numbers = {"sw_power_cap": 74, "sync_boost": 76}
+    assert values.throttled(nvml, numbers, GPU) == [("throttled_nanoseconds", ["sync_boost"], 5)]
+
+
+@pytest.mark.parametrize(
+    ("driver_version", "slowdowns"),
+    [
+        ("570.195.03", []),
+        ("575.57.08", [251, 252, 253]),
+        ("580.95.05-simulated", [251, 252, 253]),
+        ("590.44.01", [269, 270, 271]),
+        ("615.10", [269, 270, 271]),
+        ("", []),
+    ],
+)
+def test_throttled_times_have_the_numbers_of_the_driver_and_not_those_of_another(driver_version, slowdowns):
+    """R590 gave the numbers that R575 and R580 have for them to power smoothing, and the other way about."""
+    numbers = values.throttled_numbers(driver_version)
+    assert list(numbers.values()) == [74, 76, *slowdowns]
+    reasons = ["sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"]
+    assert list(numbers) == reasons[: len(numbers)]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +106,21 @@ def errors(told):
         except pynvml.NVMLError_NotSupported:
             found[name] = "unsupported"
     return found
+
+
+def test_traffic_has_a_rate_from_the_second_reading_on_and_none_where_the_driver_counts_anew():
+    now, counted = iter((10.0, 12.0, 13.0, 13.0)), iter(((0, 512), (2048, 512), (0, 0), (1, 1)))
+    traffic = nvlink.Traffic(
+        lambda _: [("nvlink_bytes", [way], number) for way, number in zip(("tx", "rx"), next(counted), strict=True)],
+        clock=lambda: next(now),
+    )
+    rates = [[number for name, _, number in traffic.read(GPU) if name == "nvlink_bytes_per_second"] for _ in range(4)]
+    assert rates == [[], [1024], [], []]
+
+
+def test_traffic_of_one_direction_alone_has_no_rate():
+    traffic = nvlink.Traffic(lambda _: [("nvlink_bytes", ["tx"], 1)])
+    assert [traffic.read(GPU), traffic.read(GPU)] == [[("nvlink_bytes", ["tx"], 1)]] * 2
 
 
 def test_nvlink_errors_are_added_up_by_link_where_the_driver_has_no_total():

@@ -86,6 +86,21 @@ async def test_nvlinks_are_told_one_by_one_and_their_bytes_by_direction(collect,
     assert sent == {"tx": 3072, "rx": 5120}
 
 
+async def test_nvlinks_bytes_have_a_rate_in_dcgms_unit_over_the_time_between_two_readings(
+    collect, state, source_options
+):
+    watched = await collect(**source_options)
+    await read(watched, "nvlink_bytes_per_second")
+    values(state, 0, nvlink_tx_kibibytes=10**15, nvlink_rx_kibibytes=0)
+    readings = await read_until(watched, lambda now: any(parts(now, 0, "nvlink_bytes_per_second").values()), "traffic")
+    (rate,) = parts(readings, 0, "nvlink_bytes_per_second").values()
+    (told,) = [
+        value for labels, value in pushed(readings, "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL") if labels["gpu"] == "0"
+    ]
+    assert told == pytest.approx(rate / 1024 / 1000)
+    assert parts(readings, 1, "nvlink_bytes_per_second") == {(): 0}
+
+
 async def test_a_gpu_without_nvlink_has_no_series_of_it(collect, state, source_options):
     with state.change() as machine:
         for name in list(machine.gpus[0].values):
@@ -95,6 +110,7 @@ async def test_a_gpu_without_nvlink_has_no_series_of_it(collect, state, source_o
     assert await read(watched, "topology")
     readings = await watched.collector.read()
     assert parts(readings, 0, "nvlink_up") == parts(readings, 0, "nvlink_bytes") == {}
+    assert parts(readings, 0, "nvlink_bytes_per_second") == {}
     assert readings.gpus[0].fields["nvlink_crc_flit_errors"] == "unsupported"
     assert parts(readings, 1, "nvlink_up")
 
@@ -212,15 +228,6 @@ async def test_processes_are_told_by_host_pid_and_one_without_a_size_is_not(coll
     await read_until(watched, lambda now: now.gpus[0].processes == [], "the processes to be gone")
 
 
-async def test_the_list_of_processes_is_asked_for_rarely(collect, state, source_options):
-    watched = await collect(**source_options, processes_interval_seconds=3600)
-    with state.change() as machine:
-        machine.gpus[0].processes = [Process(4711, 1)]
-        machine.gpus[0].values["remap_pending"] = 1
-    readings = await read_until(watched, lambda now: now.gpus[0].fields["remap_pending"] == 1, "a slow reading")
-    assert readings.gpus[0].processes == []
-
-
 async def test_a_lost_gpu_has_no_parts_and_no_processes(collect, state, source_options):
     with state.change() as machine:
         machine.gpus[0].processes = [Process(4711, 1)]
@@ -230,16 +237,6 @@ async def test_a_lost_gpu_has_no_parts_and_no_processes(collect, state, source_o
         fault.lose(machine, 0)
     readings = await read_until(watched, lambda now: states(now)[0] == "lost", "GPU 0 to be lost")
     assert (readings.gpus[0].parts, readings.gpus[0].processes) == ([], [])
-
-
-async def test_memory_that_cannot_be_told_leaves_everything_else(collect, state, source_options):
-    """As on GB10 and GH200."""
-    values(state, 0, memory_total_bytes="unsupported")
-    watched = await collect(**source_options)
-    assert await read(watched, "nvlink_up")
-    fields = (await watched.collector.read()).gpus[0].fields
-    assert fields["memory_used_bytes"] == "unsupported"
-    assert (fields["temperature_celsius"], fields["pcie_link_generation"]) == (30, 5)
 
 
 NUMBERED = st.builds(

@@ -123,7 +123,9 @@ async def test_a_driver_that_is_unloaded_and_loaded_again_is_one_failure_and_one
     assert watched.kinds() == ["nvml_failed", "nvml_recovered"]
 
 
-async def test_a_child_that_cannot_be_ended_makes_the_release_fail_by_name(collect, state, source_options, monkeypatch):
+async def test_a_child_that_cannot_be_ended_makes_the_release_fail_by_name_and_gpus_are_read_on(
+    collect, state, source_options, monkeypatch
+):
     # What SIGKILL does to a process that is stuck in the driver: nothing.
     stuck: list[NvmlChild] = []
     monkeypatch.setattr(NvmlReader, "_end", lambda self, child: stuck.append(child))
@@ -133,7 +135,6 @@ async def test_a_child_that_cannot_be_ended_makes_the_release_fail_by_name(colle
         pid = watched.collector.nvml.child_pid
         with pytest.raises(NotReleased, match=rf"hang in the driver and cannot be ended: {pid}$"):
             await watched.collector.release(300)
-        await watched.collector.take_up()
         await read_until(watched, works, "another child")
     finally:
         monkeypatch.undo()

@@ -144,7 +144,9 @@ def test_nvml_that_is_not_let_go_of_is_said_and_the_command_is_not_run(tmp_path)
         fcntl.flock(request, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-@pytest.mark.parametrize(("files", "said"), [(False, "there is none to ask"), (True, "no agent has NVML open here")])
+@pytest.mark.parametrize(
+    ("files", "said"), [(False, "is --state-dir the agent's?"), (True, "no agent has NVML open here")]
+)
 def test_where_no_agent_runs_it_says_so_and_runs_the_command_all_the_same(tmp_path, files, said):
     if files:
         (tmp_path / "agent").mkdir()

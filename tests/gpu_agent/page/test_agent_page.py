@@ -138,7 +138,9 @@ def take_pushed(control, living):
 
 def scraped(port):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
-        text = response.read().decode()
+        lines = response.read().decode().splitlines()
+    # Without types, since this parser writes _total after the names of counters that lack it, as DCGM's do.
+    text = "".join(f"{line}\n" for line in lines if not line.startswith("#"))
     return {
         identity({METRIC_NAME: sample.name, **sample.labels})
         for family in text_string_to_metric_families(text)

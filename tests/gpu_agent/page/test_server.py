@@ -148,13 +148,39 @@ async def test_connections_are_bounded_and_free_again(monkeypatch):
 
         async with asyncio.timeout(DEADLINE_SECONDS):
             while not await refused():
-                held.append(await asyncio.open_connection("127.0.0.1", port))
+                held.append(await asyncio.open_connection("127.0.0.1", port, limit=1024))
+                held[-1][1].write(b"GET /endless HTTP/1.1\r\n\r\n")
         assert len(held) <= 4
         for _, writer in held:
             writer.close()
         async with asyncio.timeout(DEADLINE_SECONDS):
             while await refused():  # noqa: ASYNC110 - nothing here tells of a connection's end
                 await asyncio.sleep(0.01)
+
+
+async def test_connections_that_ask_nothing_keep_nobody_out(monkeypatch):
+    monkeypatch.setattr(server, "_CONNECTIONS", 3)
+    async with serving() as port:
+        held = []
+        for _ in range(10):
+            held.append(await asyncio.open_connection("127.0.0.1", port))
+            held[-1][1].write(b"GET / HT")
+        assert b"200 OK" in await raw(port, b"GET / HTTP/1.1\r\n\r\n")
+        for _, writer in held:
+            writer.close()
+
+
+async def test_the_end_of_the_server_is_no_defect_of_the_connections_that_are_open(caplog):
+    async with serving() as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HT")
+        # Answered after the first was accepted.
+        await raw(port, b"GET / HTTP/1.1\r\n\r\n")
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            assert await reader.read() == b""
+    writer.close()
+    assert "Exception in callback" not in caplog.text
 
 
 async def test_a_page_that_fails_is_logged_and_keeps_no_other_from_being_served(caplog):

@@ -1,4 +1,4 @@
-"""A regular expression for many words, tried letter by letter and not word by word. Pure."""
+"""One regular expression for many names of metrics, tried letter by letter and not name by name. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _END, _ANYTHING = "", "*"
 _NAME_LETTERS = rb"[a-zA-Z0-9_:]*+"
 
 
-def any_of(words: Iterable[str]) -> bytes:
-    """Matches each of the words, and whatever name begins with one that ends in *."""
+def any_of(names: Iterable[str]) -> bytes:
+    """Matches each of the names, and whatever name begins with one that ends in *."""
     root: _Node = {}
-    for word in words:
+    for name in names:
         node = root
-        for letter in word:
+        for letter in name:
             node = node.setdefault(letter, {})
         node[_END] = {}
     return _pattern(root)

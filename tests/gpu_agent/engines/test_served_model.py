@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_agent.engines.scan import NotMetrics, OwnLine
-from gpu_agent.engines.served import of_served_model
+from gpu_agent.engines.served_model import of_served_model
 from tests.gpu_agent.engines.reading import page_of, read
 
 TWO_MODELS = b"".join(
