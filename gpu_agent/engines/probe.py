@@ -18,6 +18,8 @@ _SAID_CHARACTERS = 200
 _HIDDEN = "***"
 # A server without the path says so; one that lacks the model explains itself as OpenAI does.
 _NO_SUCH_PATH = (404, 405, 501)
+# A queue that is full says nothing of the API, and its own signals tell of it.
+_FULL = (429, 503)
 
 
 class Undecided(Exception):
@@ -83,7 +85,9 @@ async def ask(
 
 
 def _refusal(status: int, body: bytes) -> str:
-    """Raises: Undecided for a server that has no such path."""
+    """Raises: Undecided for a server that has no such path, or no room."""
+    if status in _FULL:
+        raise Undecided(f"it takes no more requests now ({status})")
     try:
         said = msgspec.json.decode(body, type=_Refusal).error.message
     except UNREADABLE:

@@ -108,7 +108,7 @@ def test_an_act_goes_from_click_to_its_end_on_an_open_page(
     site.rest.patch("/engines/llama-a", {"kv_capacity_tokens": 410_000})
     page.wait_for_function("() => window.loadedAnew", timeout=15_000)
     # What was opened stays so.
-    expect(page.get_by_text("--max-num-seqs 128")).to_be_visible()
+    expect(page.get_by_text("max-num-seqs: 128")).to_be_visible()
 
     page.get_by_role("link", name="Acts", exact=True).click()
     page.get_by_role("link", name="Ask for an act").click()

@@ -223,6 +223,14 @@ async def test_an_engine_without_the_api_is_skipped_and_not_failed(canary, api, 
     assert canary.told == []
 
 
+@pytest.mark.parametrize("status", [429, 503])
+async def test_an_engine_that_is_full_shows_nothing(canary, api, status):
+    api.answers["/v1/completions"] = status, {"error": {"message": "too many requests wait"}}
+    for _ in range(3):
+        assert await canary.begin(CANARY_SECONDS) == {}
+    assert canary.told == []
+
+
 async def test_an_engine_that_lacks_the_model_fails(canary, api):
     api.answers["/v1/completions"] = 404, {"error": {"message": "The model `llama-8b` does not exist.", "code": 404}}
     assert await canary.begin() == {"canary": "refused_404: The model `llama-8b` does not exist."}
