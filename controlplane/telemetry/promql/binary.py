@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from controlplane.telemetry.promql.values import (
     identity,
     kept,
 )
-from controlplane.telemetry.store.columns import Bools, Floats, Ints
+from controlplane.telemetry.store.columns import Bools, Floats
 from wire.write_body import METRIC_NAME
 
 ARITHMETIC: dict[str, Callable[[Floats, Floats], Floats]] = {
@@ -31,6 +33,7 @@ ARITHMETIC: dict[str, Callable[[Floats, Floats], Floats]] = {
     "/": np.divide,
     "%": np.fmod,
     "^": np.power,
+    "atan2": np.arctan2,
 }
 COMPARISON: dict[str, Callable[[Floats, Floats], Bools]] = {
     "==": np.equal,
@@ -85,33 +88,36 @@ def with_scalar(operator: str, vector: Vector, scalar: Scalar, *, scalar_left: b
     return Vector(vector.labels, vector.values, vector.present & holds)
 
 
-def vectors(operator: str, left: Vector, right: Vector, matching: Matching) -> Vector:
-    """Arithmetic and comparison between rows with the same signature. Raises Unanswerable for an ambiguous match."""
+def vectors(operator: str, left: Vector, right: Vector, matching: Matching, touch: Callable[[int], None]) -> Vector:
+    """Arithmetic and comparison between rows with the same signature.
+
+    `touch` is told of the result's size before it is made. Raises Unanswerable for an ambiguous match.
+    """
     steps = left.values.shape[1]
     if not left.labels or not right.labels:
         return empty(steps)
     swapped = matching.card is Card.ONE_TO_MANY
     many, one = (right, left) if swapped else (left, right)
     # Steps at which a side has nothing have no result, and so no ambiguity either.
-    both = many.present.any(axis=0) & one.present.any(axis=0)
+    both: Bools = np.any(many.present, axis=0) & np.any(one.present, axis=0)
     partners = _by_signature(one.labels, matching)
     for signature, rows in partners.items():
-        if len(rows) > 1 and np.any(one.present[rows][:, both].sum(axis=0) > 1):
-            side = "left" if swapped else "right"
-            raise Unanswerable(
-                f"found duplicate series for the match group {_shown(signature)} on the {side} hand-side of the "
-                "operation; many-to-many matching not allowed: matching labels must be unique on one side"
-            )
-    pairs = [
-        (row, partner)
-        for row, labels in enumerate(many.labels)
-        for partner in partners.get(matching.signature(labels), ())
-    ]
-    if not pairs:
+        if len(rows) > 1:
+            _check_one(signature, one.rows(np.array(rows)), both, "left" if swapped else "right")
+    matches = [partners.get(matching.signature(labels), []) for labels in many.labels]
+    touch(sum(map(len, matches)) * steps)
+    many_rows = np.repeat(np.arange(len(matches)), [len(rows) for rows in matches])
+    one_rows = np.array(list(chain.from_iterable(matches)), np.int64)
+    if not len(one_rows):
         return empty(steps)
-    many_rows, one_rows = np.array(pairs, np.int64).T
     many_values, one_values = many.values[many_rows], one.values[one_rows]
     present = many.present[many_rows] & one.present[one_rows]
+    labels = [
+        _result_labels(many.labels[row], one.labels[partner], operator, matching)
+        for row, partner in zip(many_rows.tolist(), one_rows.tolist(), strict=True)
+    ]
+    # Before a comparison leaves any out: a match is ambiguous whatever the values are.
+    _check_many([many.labels[row] for row in many_rows.tolist()], labels, present, matching)
     first, second = (one_values, many_values) if swapped else (many_values, one_values)
     with np.errstate(all="ignore"):
         if operator in ARITHMETIC:
@@ -120,20 +126,7 @@ def vectors(operator: str, left: Vector, right: Vector, matching: Matching) -> V
             holds = COMPARISON[operator](first, second)
             values = holds.astype(np.float64) if matching.return_bool else first
             present = present if matching.return_bool else present & holds
-    labels = [
-        _result_labels(many.labels[row], one.labels[partner], operator, matching)
-        for row, partner in zip(many_rows.tolist(), one_rows.tolist(), strict=True)
-    ]
-    if matching.card is Card.ONE_TO_ONE:
-        _check_one_to_one(many, many_rows, present, matching)
-    try:
-        return distinct(Vector(labels, values, present))
-    except Unanswerable:
-        raise Unanswerable(
-            "multiple matches for labels: grouping labels must ensure unique matches"
-            if matching.card is not Card.ONE_TO_ONE
-            else "vector cannot contain metrics with the same labelset"
-        ) from None
+    return distinct(Vector(labels, values, present))
 
 
 def sets(operator: str, left: Vector, right: Vector, matching: Matching) -> Vector:
@@ -168,14 +161,30 @@ def _by_signature(rows: Iterable[Labels], matching: Matching) -> dict[Identity, 
     return dict(found)
 
 
-def _check_one_to_one(many: Vector, many_rows: Ints, present: Bools, matching: Matching) -> None:
-    places: defaultdict[Identity, list[int]] = defaultdict(list)
-    for place, row in enumerate(many_rows.tolist()):
-        places[matching.signature(many.labels[row])].append(place)
+def _check_one(signature: Identity, rows: Vector, both: Bools, side: str) -> None:
+    """Of the side that may have one row a match. Raises Unanswerable."""
+    twice = np.flatnonzero((rows.present.sum(axis=0) > 1) & both)
+    if len(twice):
+        shown = [_shown(identity(rows.labels[row])) for row in np.flatnonzero(rows.present[:, twice[0]])]
+        raise Unanswerable(
+            f"found duplicate series for the match group {_shown(signature)} on the {side} hand-side of the operation: "
+            f"[{', '.join(sorted(shown[:2]))}];many-to-many matching not allowed: matching labels must be unique on "
+            "one side"
+        )
+
+
+def _check_many(rows: Sequence[Labels], results: Sequence[Labels], present: Bools, matching: Matching) -> None:
+    """Of the other side. Raises Unanswerable where two of its rows match, or with `group_…` give the same labels."""
+    alone = matching.card is Card.ONE_TO_ONE
+    places: defaultdict[tuple[Identity, Identity], list[int]] = defaultdict(list)
+    for place, (labels, result) in enumerate(zip(rows, results, strict=True)):
+        places[matching.signature(labels), () if alone else identity(result)].append(place)
     for group in places.values():
         if len(group) > 1 and np.any(present[group].sum(axis=0) > 1):
             raise Unanswerable(
                 "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"
+                if alone
+                else "multiple matches for labels: grouping labels must ensure unique matches"
             )
 
 
@@ -190,4 +199,4 @@ def _result_labels(many: Labels, one: Labels, operator: str, matching: Matching)
 
 
 def _shown(signature: Identity) -> str:
-    return "{" + ", ".join(f'{name}="{value}"' for name, value in signature) + "}"
+    return "{" + ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in signature) + "}"

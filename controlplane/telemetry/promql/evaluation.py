@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import promql_parser as ast
 
 from controlplane.telemetry.promql import binary
-from controlplane.telemetry.promql.aggregations import Grouping, aggregate
+from controlplane.telemetry.promql.aggregations import aggregate
 from controlplane.telemetry.promql.binary import Card, Matching
 from controlplane.telemetry.promql.budget import Budget
 from controlplane.telemetry.promql.errors import BadQuery, Unsupported
 from controlplane.telemetry.promql.functions import READS_WHOLE_WINDOWS, Context, call
-from controlplane.telemetry.promql.grammar import matchers_of, milliseconds
+from controlplane.telemetry.promql.grammar import matchers_of, milliseconds, moment_ms, selector_of
+from controlplane.telemetry.promql.grouping import Grouping
+from controlplane.telemetry.promql.subqueries import grid, windows_of
 from controlplane.telemetry.promql.values import Scalar, Value, Vector, Windows, empty
 from controlplane.telemetry.store.columns import Bools, Columns, Ints, bits_of
 from controlplane.telemetry.store.matching import Matcher, Operator
@@ -22,6 +24,8 @@ from controlplane.telemetry.store.reader import Selection
 from wire.write_body import METRIC_NAME, STALE_BITS
 
 LOOK_BACK_MS = 5 * 60_000
+# A subquery's step where it names none: Prometheus' own default of the interval at which it evaluates rules.
+SUBQUERY_STEP_MS = 60_000
 Select = Callable[[Sequence[Matcher], int, int, Callable[[int], None]], Selection]
 
 # By text: the parser's enumerations cannot be keys.
@@ -36,16 +40,21 @@ _CARDS = {
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One query: its steps, where samples come from, and what it may cost. All calls raise QueryError."""
+    """One query: its steps, where samples come from, and what it may cost. All calls raise QueryError.
+
+    `bounds_ms`: what `@ start()` and `@ end()` mean where that is not the first and the last step.
+    """
 
     times_ms: Ints
     select: Select
     budget: Budget
     look_back_ms: int = LOOK_BACK_MS
+    bounds_ms: tuple[int, int] | None = None
 
     def evaluate(self, tree: ast.Expr) -> Value:
         match tree:
             case ast.NumberLiteral():
+                self.budget.touch(len(self.times_ms))
                 return Scalar(np.full(len(self.times_ms), tree.val))
             case ast.StringLiteral():
                 return tree.val
@@ -57,6 +66,8 @@ class Evaluation:
                 return self._instant(tree)
             case ast.MatrixSelector():
                 return self.windows(tree)
+            case ast.SubqueryExpr():
+                return self._subquery(tree)
             case ast.Call():
                 return self._call(tree)
             case ast.AggregateExpr():
@@ -68,16 +79,32 @@ class Evaluation:
     def windows(self, tree: ast.MatrixSelector) -> Windows:
         """The samples of a range selector, without markers of stale series."""
         range_ms = milliseconds(tree.range)
-        if range_ms <= 0:
-            raise BadQuery("a range must be longer than 0")
         ends = self._shifted(tree.vector_selector)
         labels, columns = self._selected(tree.vector_selector, int(ends.min()) - range_ms, int(ends.max()))
         columns = columns.take(bits_of(columns.values) != STALE_BITS)
         lo, hi = (_after(columns, len(labels), at) for at in (ends - range_ms, ends))
         return Windows(labels, columns.times_ms, columns.values, lo, hi, ends, range_ms)
 
-    def _instant(self, tree: ast.VectorSelector) -> Vector:
-        """The newest sample of each series that is not older than the look-back, unless the series went stale."""
+    def _subquery(self, tree: ast.SubqueryExpr) -> Windows:
+        """The values of an expression at moments of its own, as samples of a range."""
+        range_ms, ends = milliseconds(tree.range), self._shifted(tree)
+        step_ms = milliseconds(tree.step) or SUBQUERY_STEP_MS
+        moments = grid(int(ends.min()) - range_ms, int(ends.max()), step_ms)
+        self.budget.touch(len(moments))
+        if not moments:
+            return windows_of(empty(0), np.empty(0, np.int64), ends, range_ms)
+        times = np.array(moments, np.int64)
+        value = replace(self, times_ms=times, bounds_ms=self._bounds()).evaluate(tree.expr)
+        if not isinstance(value, Vector):
+            raise BadQuery("a subquery takes an instant vector")
+        self.budget.touch(len(value.labels) * (len(times) + len(ends)))
+        return windows_of(value, times, ends, range_ms)
+
+    def _instant(self, tree: ast.VectorSelector, *, moments: bool = False) -> Vector:
+        """The newest sample of each series that is not older than the look-back, unless the series went stale.
+
+        Its value, or for `moments` its own time in seconds.
+        """
         at = self._shifted(tree)
         labels, columns = self._selected(tree, int(at.min()) - self.look_back_ms, int(at.max()))
         if not labels:
@@ -89,35 +116,38 @@ class Evaluation:
         fresh = (newest >= first) & (columns.times_ms[inside] > at - self.look_back_ms)
         present: Bools = fresh & (bits_of(values) != STALE_BITS)
         rows = np.flatnonzero(present.any(axis=1))
-        return Vector(labels, values, present).rows(rows)
+        return Vector(labels, columns.times_ms[inside] / 1000 if moments else values, present).rows(rows)
 
     def _selected(self, tree: ast.VectorSelector, after_ms: int, until_ms: int) -> Selection:
         selection = self.select(matchers_of(tree), after_ms, until_ms, self.budget.touch)
         self.budget.touch(len(selection.labels) * len(self.times_ms))
         return selection
 
-    def _shifted(self, selector: ast.VectorSelector) -> Ints:
+    def _shifted(self, selector: ast.VectorSelector | ast.SubqueryExpr) -> Ints:
         """When each step looks at the series: `@` and `offset` applied."""
         times = self.times_ms
         if selector.at is not None:
-            match selector.at.type:
-                case ast.AtModifierType.Start:
-                    moment = int(times[0])
-                case ast.AtModifierType.End:
-                    moment = int(times[-1])
-                case _:
-                    moment = round(selector.at.at.timestamp() * 1000) if selector.at.at else 0
+            moment = moment_ms(selector.at)
+            if moment is None:
+                start_ms, end_ms = self._bounds()
+                moment = start_ms if selector.at.type == ast.AtModifierType.Start else end_ms
             times = np.full(len(times), moment)
-        return times - milliseconds(selector.offset) if selector.offset is not None else times
+        return times - milliseconds(selector.offset)
+
+    def _bounds(self) -> tuple[int, int]:
+        return self.bounds_ms or (int(self.times_ms[0]), int(self.times_ms[-1]))
 
     def _call(self, tree: ast.Call) -> Value:
+        self.budget.touch(len(self.times_ms))
+        if tree.func.name == "timestamp" and (selector := selector_of(tree.args[0])):
+            return self._instant(selector, moments=True).without_name()
         arguments = [self.evaluate(argument) for argument in tree.args]
         if tree.func.name in READS_WHOLE_WINDOWS:
             for windows in arguments:
                 if isinstance(windows, Windows):
                     self.budget.touch(int((windows.hi - windows.lo).sum()))
         labels = _selector_labels(tree.args[0]) if tree.args else {}
-        return call(tree.func.name, Context(self.times_ms, labels), arguments)
+        return call(tree.func.name, Context(self.times_ms, labels, self.budget.touch), arguments)
 
     def _aggregate(self, tree: ast.AggregateExpr) -> Vector:
         grouping = Grouping()
@@ -125,9 +155,9 @@ class Evaluation:
             grouping = Grouping(tree.modifier.labels, tree.modifier.type == ast.AggModifierType.Without)
         parameter = self.evaluate(tree.param) if tree.param is not None else None
         vector = self.evaluate(tree.expr)
-        if not isinstance(vector, Vector) or not isinstance(parameter, Scalar | None):
+        if not isinstance(vector, Vector) or not isinstance(parameter, Scalar | str | None):
             raise BadQuery(f"{tree.op} aggregates an instant vector")
-        return aggregate(str(tree.op), vector, grouping, parameter)
+        return aggregate(str(tree.op), vector, grouping, parameter, self.budget.touch)
 
     def _binary(self, tree: ast.BinaryExpr) -> Value:
         operator, matching = str(tree.op), _matching(tree.modifier)
@@ -144,7 +174,7 @@ class Evaluation:
                 self.budget.touch((len(left.labels) + len(right.labels)) * len(self.times_ms))
                 if operator in binary.SETS:
                     return binary.sets(operator, left, right, matching)
-                return binary.vectors(operator, left, right, matching)
+                return binary.vectors(operator, left, right, matching, self.budget.touch)
         raise BadQuery(f"the operator {operator} takes scalars and instant vectors")
 
     def _negated(self, value: Value) -> Value:
@@ -180,15 +210,13 @@ def _matching(modifier: ast.BinModifier | None) -> Matching:
 
 def _selector_labels(tree: ast.Expr) -> dict[str, str]:
     """Labels that `absent` can know of what it found nothing of: those that one equality matcher names."""
-    if isinstance(tree, ast.ParenExpr):
-        return _selector_labels(tree.expr)
-    if not isinstance(tree, ast.VectorSelector):
-        return {}
+    selector = selector_of(tree)
     labels: dict[str, str] = {}
-    unclear = {METRIC_NAME}
-    for matcher in matchers_of(tree):
-        if matcher.operator is Operator.EQUAL and matcher.name not in labels:
+    named = set()
+    for matcher in matchers_of(selector) if selector else ():
+        if matcher.operator is Operator.EQUAL and matcher.name not in named:
             labels[matcher.name] = matcher.value
+            named.add(matcher.name)
         else:
-            unclear.add(matcher.name)
-    return {name: value for name, value in labels.items() if name not in unclear}
+            labels.pop(matcher.name, None)
+    return {name: value for name, value in labels.items() if value and name != METRIC_NAME}

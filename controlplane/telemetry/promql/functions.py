@@ -8,9 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from controlplane.telemetry.promql import windows
+from controlplane.telemetry.promql import regression, variance, windows
+from controlplane.telemetry.promql.dates import DATE_PARTS, date_part
 from controlplane.telemetry.promql.errors import Unanswerable
 from controlplane.telemetry.promql.histograms import histogram_quantile
+from controlplane.telemetry.promql.mathematics import ELEMENTWISE
+from controlplane.telemetry.promql.relabelling import label_join, label_replace
 from controlplane.telemetry.promql.values import Scalar, Value, Vector, Windows
 from controlplane.telemetry.store.columns import Floats, Ints
 
@@ -20,46 +23,58 @@ _RANGE_FUNCTIONS: dict[str, Callable[[Windows], Vector]] = {
     "increase": partial(windows.extrapolated, counter=True, per_second=False),
     "delta": partial(windows.extrapolated, counter=False, per_second=False),
     "irate": windows.instant_rate,
-    "sum_over_time": windows.sum_over_time,
+    "idelta": windows.instant_delta,
+    "changes": windows.changes,
+    "resets": windows.resets,
+    "deriv": regression.deriv,
     "avg_over_time": windows.avg_over_time,
     "min_over_time": windows.min_over_time,
     "max_over_time": windows.max_over_time,
     "count_over_time": windows.count_over_time,
     "present_over_time": windows.present_over_time,
+    "first_over_time": windows.first_over_time,
     "last_over_time": windows.last_over_time,
 }
-_KEEPS_NAME = frozenset({"last_over_time"})
+_KEEPS_NAME = frozenset({"first_over_time", "last_over_time"})
 # The ones that look at every sample of every window, however much these overlap.
 READS_WHOLE_WINDOWS = frozenset(
-    {"sum_over_time", "avg_over_time", "min_over_time", "max_over_time", "quantile_over_time"}
+    {
+        "sum_over_time",
+        "avg_over_time",
+        "min_over_time",
+        "max_over_time",
+        "quantile_over_time",
+        "stddev_over_time",
+        "stdvar_over_time",
+        "deriv",
+        "predict_linear",
+    }
 )
-
-_ELEMENTWISE: dict[str, Callable[[Floats], Floats]] = {
-    "abs": np.abs,
-    "ceil": np.ceil,
-    "floor": np.floor,
-    "exp": np.exp,
-    "ln": np.log,
-    "log2": np.log2,
-    "log10": np.log10,
-    "sqrt": np.sqrt,
-    "sgn": np.sign,
-}
 
 
 @dataclass(frozen=True)
 class Context:
-    """The steps of a query, and labels that the equality matchers of an argument give (for `absent`)."""
+    """The steps of a query, labels that the equality matchers of an argument give (for `absent`), and the budget."""
 
     times_ms: Ints
     selector_labels: Mapping[str, str]
+    touch: Callable[[int], None]
 
 
 def _time(context: Context) -> Value:
     return Scalar(context.times_ms / 1000)
 
 
-def _vector(context: Context, scalar: Scalar) -> Value:
+def _timestamp(context: Context, vector: Vector) -> Value:
+    # What is no selector has its values at the steps; the evaluation answers for selectors itself.
+    return vector.with_values(np.broadcast_to(context.times_ms / 1000, vector.values.shape)).without_name()
+
+
+def _pi(context: Context) -> Value:
+    return Scalar(np.full(len(context.times_ms), np.pi))
+
+
+def _vector(context: Context, scalar: Scalar) -> Vector:
     values = scalar.values[None, :]
     return Vector([{}], values, np.ones(values.shape, np.bool_))
 
@@ -100,9 +115,35 @@ def _smaller(first: Floats, second: Floats) -> Floats:
 
 def _round(context: Context, vector: Vector, nearest: Scalar | None = None) -> Value:
     # Halves go up, as in Prometheus; the division is inverted there too, to keep precision.
-    inverse = 1.0 / (nearest.values if nearest else np.ones(len(context.times_ms)))
     with np.errstate(all="ignore"):
+        inverse = 1.0 / (nearest.values if nearest else np.ones(len(context.times_ms)))
         return vector.with_values(np.floor(vector.values * inverse + 0.5) / inverse).without_name()
+
+
+def _date_part(name: str, context: Context, vector: Vector | None = None) -> Value:
+    # Of the step where no vector is given.
+    return date_part(name, vector if vector is not None else _vector(context, Scalar(context.times_ms / 1000)))
+
+
+def _label_replace(context: Context, vector: Vector, target: str, template: str, source: str, regex: str) -> Value:
+    return label_replace(vector, target, template, source, regex, context.touch)
+
+
+def _label_join(context: Context, vector: Vector, target: str, separator: str, *sources: str) -> Value:
+    return label_join(vector, target, separator, *sources)
+
+
+def _sort(context: Context, vector: Vector) -> Value:
+    return _sorted(vector, vector.values)
+
+
+def _sort_desc(context: Context, vector: Vector) -> Value:
+    return _sorted(vector, -vector.values)
+
+
+def _sorted(vector: Vector, keys: Floats) -> Vector:
+    """Rows by their keys, NaN last. A range query's rows are in order of their labels whatever is done here."""
+    return vector.rows(np.argsort(keys[:, 0], kind="stable"))
 
 
 def _histogram_quantile(context: Context, quantile: Scalar, buckets: Vector) -> Value:
@@ -110,38 +151,78 @@ def _histogram_quantile(context: Context, quantile: Scalar, buckets: Vector) -> 
 
 
 def _quantile_over_time(context: Context, quantile: Scalar, samples: Windows) -> Value:
-    return windows.quantile_over_time(quantile, samples).without_name()
+    return _unnamed(windows.quantile_over_time(quantile, samples))
+
+
+def _sum_over_time(context: Context, samples: Windows) -> Value:
+    return _unnamed(windows.sum_over_time(samples, context.touch))
+
+
+def _stdvar_over_time(context: Context, samples: Windows) -> Value:
+    return _unnamed(variance.stdvar_over_time(samples, context.touch))
+
+
+def _stddev_over_time(context: Context, samples: Windows) -> Value:
+    return _unnamed(variance.stddev_over_time(samples, context.touch))
+
+
+def _predict_linear(context: Context, samples: Windows, seconds: Scalar) -> Value:
+    return _unnamed(regression.predict_linear(samples, seconds, context.times_ms))
+
+
+def _absent_over_time(context: Context, samples: Windows) -> Value:
+    return windows.absent_over_time(context.selector_labels, samples)
 
 
 def _over_range(name: str, context: Context, samples: Windows) -> Value:
     result = _RANGE_FUNCTIONS[name](samples)
-    return result if name in _KEEPS_NAME else result.without_name()
+    return result if name in _KEEPS_NAME else _unnamed(result)
+
+
+def _unnamed(vector: Vector) -> Vector:
+    """As Prometheus does after functions over ranges: rows that become the same never join, however their steps lie."""
+    unnamed = vector.without_name()
+    if len(unnamed.labels) < len(vector.labels):
+        alive = vector.rows(np.flatnonzero(vector.present.any(axis=1)))
+        if len(alive.without_name().labels) < len(alive.labels):
+            raise Unanswerable("vector cannot contain metrics with the same labelset")
+    return unnamed
 
 
 def _each(name: str, context: Context, vector: Vector) -> Value:
     with np.errstate(all="ignore"):
-        return vector.with_values(_ELEMENTWISE[name](vector.values)).without_name()
+        return vector.with_values(ELEMENTWISE[name](vector.values)).without_name()
 
 
 # The parser has checked the number and types of arguments.
 CALLS: dict[str, Callable[..., Value]] = {
     **{name: partial(_over_range, name) for name in _RANGE_FUNCTIONS},
-    **{name: partial(_each, name) for name in _ELEMENTWISE},
+    **{name: partial(_each, name) for name in ELEMENTWISE},
+    **{name: partial(_date_part, name) for name in DATE_PARTS},
     "quantile_over_time": _quantile_over_time,
+    "sum_over_time": _sum_over_time,
+    "stdvar_over_time": _stdvar_over_time,
+    "stddev_over_time": _stddev_over_time,
+    "predict_linear": _predict_linear,
+    "absent_over_time": _absent_over_time,
     "histogram_quantile": _histogram_quantile,
     "clamp": _clamp,
     "clamp_min": _clamp_min,
     "clamp_max": _clamp_max,
     "round": _round,
+    "sort": _sort,
+    "sort_desc": _sort_desc,
+    "label_replace": _label_replace,
+    "label_join": _label_join,
     "absent": _absent,
     "scalar": _scalar,
     "vector": _vector,
+    "timestamp": _timestamp,
     "time": _time,
+    "pi": _pi,
 }
 
 
 def call(name: str, context: Context, arguments: list[Value]) -> Value:
     """`name` is one of CALLS."""
-    if any(isinstance(argument, str) for argument in arguments):
-        raise Unanswerable(f"{name}() takes no text")
     return CALLS[name](context, *arguments)

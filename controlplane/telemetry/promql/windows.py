@@ -7,16 +7,20 @@ point is capped as there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from controlplane.telemetry.promql.summation import PLACES_BETWEEN_LOOKS, add_compensated, needs_compensation
 from controlplane.telemetry.promql.values import Scalar, Vector, Windows
 from controlplane.telemetry.store.columns import Bools, Floats, Ints
 
 # An interval longer than the average by this much ends the series there.
 _EXTRAPOLATION_THRESHOLD = 1.1
+# Samples that are laid out at a time: some 100 MB with what is worked out from them.
+_BLOCK_SAMPLES = 1 << 20
 
 
 def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Vector:
@@ -24,9 +28,10 @@ def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Vector
     first, last = windows.lo, windows.hi - 1
     present = windows.hi - windows.lo >= 2
     first, last = first[present], last[present]
-    change = windows.values[last] - windows.values[first]
-    if counter:
-        change = change + _reset_losses(windows, first, last)
+    with np.errstate(invalid="ignore"):
+        change = windows.values[last] - windows.values[first]
+        if counter:
+            change = change + _reset_losses(windows, first, last)
     ends = np.broadcast_to(windows.ends_ms, windows.lo.shape)[present]
     to_start = (windows.times_ms[first] - (ends - windows.range_ms)) / 1000
     to_end = (ends - windows.times_ms[last]) / 1000
@@ -45,7 +50,7 @@ def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> Vector
         factor = (sampled + to_start + to_end) / sampled
         if per_second:
             factor = factor / (windows.range_ms / 1000)
-        return _spread(windows, present, change * factor)
+        return spread(windows, present, change * factor)
 
 
 def instant_rate(windows: Windows) -> Vector:
@@ -55,12 +60,31 @@ def instant_rate(windows: Windows) -> Vector:
     before, after = windows.values[last - 1], windows.values[last]
     seconds = (windows.times_ms[last] - windows.times_ms[last - 1]) / 1000
     with np.errstate(all="ignore"):
-        return _spread(windows, present, np.where(after < before, after, after - before) / seconds)
+        return spread(windows, present, np.where(after < before, after, after - before) / seconds)
 
 
-def sum_over_time(windows: Windows) -> Vector:
-    # In long double, where Prometheus sums with a compensation.
-    return _reduced(windows, lambda lo, hi: _reduce(np.add, windows.values, lo, hi, np.longdouble))
+def instant_delta(windows: Windows) -> Vector:
+    """idelta: the last sample less the one before it."""
+    present = windows.hi - windows.lo >= 2
+    last = windows.hi[present] - 1
+    with np.errstate(all="ignore"):
+        return spread(windows, present, windows.values[last] - windows.values[last - 1])
+
+
+def changes(windows: Windows) -> Vector:
+    def differs(before: Floats, after: Floats) -> Bools:
+        result: Bools = (before != after) & ~(np.isnan(before) & np.isnan(after))
+        return result
+
+    return _counted_pairs(windows, differs)
+
+
+def resets(windows: Windows) -> Vector:
+    return _counted_pairs(windows, lambda before, after: after < before)
+
+
+def sum_over_time(windows: Windows, touch: Callable[[int], None]) -> Vector:
+    return _reduced(windows, lambda lo, hi: _sums(windows.values, lo, hi, touch))
 
 
 def avg_over_time(windows: Windows) -> Vector:
@@ -86,8 +110,18 @@ def present_over_time(windows: Windows) -> Vector:
     return _reduced(windows, lambda lo, hi: np.ones(len(lo)))
 
 
+def first_over_time(windows: Windows) -> Vector:
+    return _reduced(windows, lambda lo, hi: windows.values[lo])
+
+
 def last_over_time(windows: Windows) -> Vector:
     return _reduced(windows, lambda lo, hi: windows.values[hi - 1])
+
+
+def absent_over_time(labels: Mapping[str, str], windows: Windows) -> Vector:
+    """1 where no row has a sample, as one row with `labels`."""
+    nothing = ~np.any(windows.hi > windows.lo, axis=0, keepdims=True)
+    return Vector([dict(labels)], np.ones(nothing.shape), nothing)
 
 
 def quantile_over_time(quantile: Scalar, windows: Windows) -> Vector:
@@ -97,7 +131,7 @@ def quantile_over_time(quantile: Scalar, windows: Windows) -> Vector:
     result = np.empty(len(wanted))
     for chosen, samples in _by_length(windows.values, windows.lo[present], windows.hi[present]):
         result[chosen] = quantile_of_sorted(wanted[chosen], nan_first(samples))
-    return _spread(windows, present, result)
+    return spread(windows, present, result)
 
 
 def nan_first(samples: Floats) -> Floats:
@@ -127,8 +161,80 @@ def _by_length(values: Floats, lo: Ints, hi: Ints) -> Iterator[tuple[Ints, Float
     """Windows of one length at a time, as a matrix with a window a row."""
     lengths = hi - lo
     for length in np.unique(lengths).tolist():
-        chosen = np.flatnonzero(lengths == length)
-        yield chosen, values[lo[chosen][:, None] + np.arange(length)]
+        alike = np.flatnonzero(lengths == length)
+        rows = max(_BLOCK_SAMPLES // length, 1)
+        for first in range(0, len(alike), rows):
+            chosen = alike[first : first + rows]
+            yield chosen, values[lo[chosen][:, None] + np.arange(length)]
+
+
+def longest_first(lo: Ints, hi: Ints) -> Ints:
+    return np.argsort(lo - hi, kind="stable")
+
+
+def in_turn(lo: Ints, hi: Ints, touch: Callable[[int], None]) -> Iterator[Ints]:
+    """Where all windows' first samples are, then their second ones, and so on; the longest windows come first.
+
+    `touch` raises where the query has taken too long.
+    """
+    lengths = hi - lo
+    places = np.arange(lengths[0] if len(lengths) else 0)
+    longer = len(lengths) - np.searchsorted(lengths[::-1], places, side="right")
+    for place, count in enumerate(longer.tolist()):
+        if place % PLACES_BETWEEN_LOOKS == 0:
+            touch(0)
+        yield lo[:count] + place
+
+
+def _sums(values: Floats, lo: Ints, hi: Ints, touch: Callable[[int], None]) -> Floats:
+    """In long doubles, but compensated as in Prometheus where that shows: a sum that cancels out or overflows."""
+    sums = _reduce(np.add, values, lo, hi, np.longdouble)
+    # Without infinities, beside which the rest may overflow all the same.
+    sizes = _reduce(np.add, np.where(np.isfinite(values), np.abs(values), 0.0), lo, hi, np.longdouble)
+    unsure = np.flatnonzero(needs_compensation(sums, sizes))
+    unsure = unsure[longest_first(lo[unsure], hi[unsure])]
+    totals, rests = np.zeros((2, len(unsure)))
+    with np.errstate(all="ignore"):
+        for at in in_turn(lo[unsure], hi[unsure], touch):
+            add_compensated(values[at], totals[: len(at)], rests[: len(at)])
+        sums[unsure] = totals + rests
+    return sums
+
+
+class Block(NamedTuple):
+    """Some windows, their samples laid side by side: which windows, where each sample is in the values, where each
+    window's first sample stands, and how many it has."""
+
+    chosen: slice
+    places: Ints
+    starts: Ints
+    counts: Ints
+
+    def of_each(self, samples: NDArray[np.floating]) -> NDArray[np.floating]:
+        """A window's value for each of its samples."""
+        return np.repeat(samples, self.counts)
+
+
+def blocks(lo: Ints, hi: Ints) -> Iterator[Block]:
+    """All windows, none of which may be empty, in parts that bound the memory they take."""
+    counts = hi - lo
+    until = np.cumsum(counts)
+    first = 0
+    while first < len(lo):
+        done = until[first] - counts[first]
+        past = max(int(np.searchsorted(until, done + _BLOCK_SAMPLES, side="right")), first + 1)
+        own = counts[first:past]
+        starts = np.cumsum(own) - own
+        yield Block(slice(first, past), np.arange(own.sum()) + np.repeat(lo[first:past] - starts, own), starts, own)
+        first = past
+
+
+def _counted_pairs(windows: Windows, holds: Callable[[Floats, Floats], Bools]) -> Vector:
+    """How many neighbouring samples of each window are such a pair."""
+    values = windows.values
+    # For each sample, the pairs up to it and the one before it.
+    pairs = np.concatenate(([0, 0], np.cumsum(holds(values[:-1], values[1:]))))
+    return _reduced(windows, lambda lo, hi: (pairs[hi] - pairs[lo + 1]).astype(np.float64))
 
 
 def _reset_losses(windows: Windows, first: Ints, last: Ints) -> Floats:
@@ -155,10 +261,11 @@ def _reduce(function: np.ufunc, values: Floats, lo: Ints, hi: Ints, kind: type =
 
 def _reduced(windows: Windows, function: Callable[[Ints, Ints], Floats]) -> Vector:
     present = windows.hi > windows.lo
-    return _spread(windows, present, function(windows.lo[present], windows.hi[present]))
+    return spread(windows, present, function(windows.lo[present], windows.hi[present]))
 
 
-def _spread(windows: Windows, present: Bools, results: Floats) -> Vector:
+def spread(windows: Windows, present: Bools, results: Floats) -> Vector:
+    """`results` of the windows that have one, in order, at their rows and steps."""
     values = np.full(present.shape, np.nan)
     with np.errstate(over="ignore"):
         values[present] = results

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from controlplane.telemetry.embedded import steps, with_steps
 from controlplane.telemetry.promql.budget import Budget
@@ -32,6 +31,11 @@ from controlplane.telemetry.store.packing import pack
 from controlplane.telemetry.store.reader import Reader
 from controlplane.telemetry.store.writer import Owner
 from tests.controlplane.telemetry.filling import store
+from tests.controlplane.telemetry.promql.any_query import ANY_PATTERN, ANY_QUERY, ANY_VALUE
+from tests.controlplane.telemetry.promql.any_range_query import ANY_RANGE_QUERY
+from tests.controlplane.telemetry.promql.basic_queries import BASIC_QUERIES
+from tests.controlplane.telemetry.promql.instant_queries import INSTANT_QUERIES
+from tests.controlplane.telemetry.promql.range_queries import RANGE_QUERIES
 from tests.services import Process, free_port, service_binary
 from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, STALE, VERSION, VERSION_HEADER, Series, encode
 
@@ -40,6 +44,25 @@ COUNT = 200
 # Off every whole second, and so off every window's edge.
 JITTER_MS = 437
 RELATIVE = 1e-9
+# By kind and bound: by how much a count grows a step.
+BROKEN_BUCKETS = {
+    "falls": {"1": 10.0, "2": 5.0, "4": 30.0, "+Inf": 20.0},
+    "endless": {"1": 10.0, "2": 20.0},
+    "lonely": {"+Inf": 20.0},
+    "twice": {"1": 10.0, "1.0": 12.0, "1e0": 1.0, "2": 30.0, "+Inf": 40.0},
+    "unordered": {"0.1": 10.0, "0.2": math.nan, "0.3": 30.0, "0.4": math.nan, "0.5": 50.0, "+Inf": 60.0},
+    "unknown": {"1": 10.0, "2": 20.0, "+Inf": math.nan},
+    "infinite": {"1": 10.0, "2": math.inf, "+Inf": math.inf},
+    "wordy": {"1": 10.0, "two": 20.0, " 3": 25.0, "1_0": 26.0, "1e400": 27.0, "infinity": 30.0},
+    "negative": {"-3": 10.0, "-1": 20.0, "+Inf": 30.0},
+}
+# Around leap years, before 1970, and far from now.
+MOMENTS = {"n-1": 1_709_000_000.0, "n-2": -86_400.0 * 100, "n-3": 4_107_500_000.0}
+PATHS = {
+    "n-1": ("/models/llama-3-70b", "registry:5000/vllm:v0.6.1"),
+    "n-2": ("/models/qwen-2.5-7b", "vllm:latest"),
+    "n-3": ("/srv/\u00fcber/model-1b", "sglang"),
+}
 
 
 def samples(begin_ms: int) -> list[Series]:
@@ -80,6 +103,13 @@ def samples(begin_ms: int) -> list[Series]:
             add("ttft_seconds_bucket", {"node": node, "le": bound}, column)
     for bound, share in (("-1", 0.1), ("0", 0.4), ("5", 0.9), ("+Inf", 1.0)):
         add("drift_bucket", {"node": "n-1", "le": bound}, [1e6 + 1000 * share * at for at in range(COUNT)])
+    for kind, rises in BROKEN_BUCKETS.items():
+        for bound, rise in rises.items():
+            add("broken_bucket", {"node": "n-1", "kind": kind, "le": bound}, [1e6 + rise * at for at in range(COUNT)])
+    for node, first in MOMENTS.items():
+        add("moments", {"node": node}, [first + 86_400.5 * at for at in range(COUNT)])
+    for node, (model, image) in PATHS.items():
+        add("paths", {"node": node, "model": model, "image": image}, [1.0] * COUNT)
     add("late", {"node": "n-1"}, [None if at < 190 else 3.0 for at in range(COUNT)])
     add("other", {"pool": "short"}, [2.0] * COUNT)
     return found
@@ -101,9 +131,10 @@ class Twins(NamedTuple):
         except urllib.error.HTTPError as error:
             return json.load(error)
 
-    def ours(self, query: str, times_ms: Any, *, instant: bool) -> Any:
+    def ours(self, query: str, times_ms: Any, *, instant: bool, end_ms: int | None = None) -> Any:
+        bounds_ms = (int(times_ms[0]), end_ms or int(times_ms[-1]))
         try:
-            evaluation = Evaluation(times_ms, self.reader.select, Budget(50_000_000, 60))
+            evaluation = Evaluation(times_ms, self.reader.select, Budget(50_000_000, 60), bounds_ms=bounds_ms)
             value = evaluation.evaluate(parse(query))
             data = instant_json(value, int(times_ms[0])) if instant else range_json(with_steps(value), times_ms)
         except QueryError as error:
@@ -163,7 +194,10 @@ def same(kind: str, ours: str, theirs: str) -> bool:
     return first == second or math.isclose(first, second, rel_tol=RELATIVE)
 
 
-def check(query: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+def check(query: str, ours: dict[str, Any], theirs: dict[str, Any], *, filters: bool = False) -> None:
+    """`filters`: of several matches, a comparison may leave one; that is ambiguous since version 3.9 alone."""
+    if filters and theirs["status"] == "success" and ours.get("error", "").startswith("multiple matches for labels"):
+        return
     assert ours["status"] == theirs["status"], (query, ours, theirs)
     if theirs["status"] == "error":
         assert ours["errorType"] == theirs["errorType"], (query, ours, theirs)
@@ -177,266 +211,49 @@ def check(query: str, ours: dict[str, Any], theirs: dict[str, Any]) -> None:
             assert same(kind, value, expected), (query, labels, at, value, expected)
 
 
-def compare(twins: Twins, query: str) -> None:
+def compare(twins: Twins, query: str, *, filters: bool = False) -> None:
     """As an instant query at several moments, and as a range query."""
     # A second after a sample is due, so that it has come.
     for share in (0.3, 0.41, 0.55, 0.97):
         at_ms = twins.begin_ms + int(share * COUNT) * STEP_MS + 1000
         theirs = twins.theirs("query", query=query, time=at_ms / 1000)
-        check(query, twins.ours(query, steps(at_ms, at_ms, 1), instant=True), theirs)
+        check(query, twins.ours(query, steps(at_ms, at_ms, 1), instant=True), theirs, filters=filters)
     # An odd step: windows begin and end at all places between samples, but never on one.
     start_ms, end_ms, step_ms = twins.begin_ms - 60_000, twins.end_ms + 400_000, 31_000
     asked = {"query": query, "start": start_ms / 1000, "end": end_ms / 1000, "step": step_ms / 1000}
-    check(
-        query, twins.ours(query, steps(start_ms, end_ms, step_ms), instant=False), twins.theirs("query_range", **asked)
-    )
+    ours = twins.ours(query, steps(start_ms, end_ms, step_ms), instant=False, end_ms=end_ms)
+    check(query, ours, twins.theirs("query_range", **asked), filters=filters)
 
 
-QUERIES = """
-temperature
-temperature{gpu="0"}
-temperature{gpu!="0"}
-temperature{node=~"n-[12]"}
-temperature{node!~"n-1|n-2"}
-{__name__=~"temp.*|limit",gpu="1"}
-temperature{absent=""}
-temperature{gpu=~".*",absent!~".+"}
-nothing_at_all
-temperature offset 2m
-temperature offset -1m
-tokens_total offset 1m30s
-flapping
-flapping offset 1m
-special
--temperature
-+temperature
-(temperature)
-rate(tokens_total[1m])
-rate(tokens_total[5m])
-rate(tokens_total[37s])
-increase(tokens_total[2m])
-increase(tokens_total[10m] offset 3m)
-irate(tokens_total[1m])
-irate(tokens_total[5m])
-delta(temperature[3m])
-delta(power[3m])
-rate(flapping[5m])
-sum_over_time(temperature[2m])
-avg_over_time(temperature[2m])
-min_over_time(temperature[2m])
-max_over_time(power[2m])
-count_over_time(power[2m])
-last_over_time(power[2m])
-last_over_time(flapping[10m])
-present_over_time(flapping[1m])
-count_over_time(flapping[2m])
-sum_over_time(special[47s])
-avg_over_time(special[47s])
-min_over_time(special[47s])
-max_over_time(special[47s])
-quantile_over_time(0.9, temperature[3m])
-quantile_over_time(0, temperature[3m])
-quantile_over_time(1, temperature[3m])
-quantile_over_time(-1, temperature[3m])
-quantile_over_time(2, temperature[3m])
-quantile_over_time(0.37, special[3m])
-quantile_over_time(scalar(limit{node="n-1",gpu="0"}) / 100, temperature[3m])
-sum(temperature)
-sum by (node) (temperature)
-sum without (node) (temperature)
-sum by (missing) (temperature)
-avg by (node) (power)
-avg(special)
-min by (gpu) (power)
-max by (gpu) (power)
-max(special)
-min(special)
-sum(special)
-count by (node) (power)
-count(flapping)
-count(nothing_at_all)
-group by (node) (temperature)
-sum by (node, gpu) (rate(tokens_total[2m]))
-topk(2, temperature)
-topk by (node) (1, power)
-bottomk(3, temperature)
-topk(0, temperature)
-topk(1.9, temperature)
-topk(100, temperature)
-temperature + limit
-temperature - limit
-temperature * 2
-2 / temperature
-temperature % 7
--7.5 % 2
-temperature ^ 2
-temperature / 0
-special / special
-temperature / on (node, gpu) limit
-temperature / ignoring (gpu) limit
-temperature * on (node) group_left (driver) info
-info * on (node) group_right (model) temperature
-temperature * on (node) group_left () info
-temperature * ignoring (gpu, driver, model) group_left info
-sum by (node) (temperature) / on (node) group_right info
-temperature > 60
-60 > temperature
-temperature > bool 60
-temperature <= limit
-temperature > bool limit
-temperature == temperature
-temperature != bool temperature
-limit - temperature < 20
-special > 0
-special == special
-1 > bool 2
-temperature > on (node, gpu) limit - 20
-temperature < on (node) group_left () max by (node) (temperature)
-temperature and limit
-temperature and on (node) flapping
-temperature unless on (node) flapping
-temperature or limit
-temperature{gpu="0"} or temperature
-flapping or on (node) limit{gpu="0"}
-temperature > 60 and limit > 80
-temperature and ignoring (gpu) info
-temperature unless temperature{node="n-1"}
-nothing_at_all or temperature
-nothing_at_all and temperature
-temperature + nothing_at_all
-histogram_quantile(0.9, ttft_seconds_bucket)
-histogram_quantile(0.5, rate(ttft_seconds_bucket[2m]))
-histogram_quantile(0.99, sum by (le) (rate(ttft_seconds_bucket[5m])))
-histogram_quantile(0, sum by (node, le) (increase(ttft_seconds_bucket[5m])))
-histogram_quantile(1, ttft_seconds_bucket)
-histogram_quantile(1.5, ttft_seconds_bucket)
-histogram_quantile(-0.5, ttft_seconds_bucket)
-histogram_quantile(0.5, ttft_seconds_bucket{le!="+Inf"})
-histogram_quantile(0.5, temperature)
-histogram_quantile(0.5, ttft_seconds_bucket{le=~"0.1|.Inf"})
-histogram_quantile(scalar(limit{node="n-1",gpu="0"}) / 100, ttft_seconds_bucket)
-histogram_quantile(0.05, rate(drift_bucket[3m]))
-histogram_quantile(0.2, rate(drift_bucket[3m]))
-histogram_quantile(0.8, rate(drift_bucket[3m]))
-histogram_quantile(0.95, rate(drift_bucket[3m]))
-histogram_quantile(0.5, drift_bucket{le=~"0|.Inf"})
-clamp_min(temperature, 60)
-clamp_max(temperature, 60)
-clamp(temperature, 55, 65)
-clamp(temperature, 65, 55)
-clamp_min(special, 1)
-clamp_max(special, -1)
-abs(power)
-ceil(temperature)
-floor(power)
-round(temperature)
-round(power, 0.5)
-round(power, 100)
-exp(temperature / 100)
-ln(power)
-log2(temperature)
-log10(special)
-sqrt(power)
-sgn(power)
-sgn(special)
-absent(nothing_at_all)
-absent(nothing_at_all{node="n-1",gpu!="0"})
-absent(nothing_at_all{node="n-1",node="n-2",gpu="1"})
-absent(flapping)
-absent(temperature)
-absent(sum(nothing_at_all{node="n-1"}))
-time()
-time() - 1e9
-vector(1)
-vector(time())
-scalar(limit{node="n-1",gpu="0"})
-scalar(limit)
-scalar(nothing_at_all)
-temperature * scalar(limit{node="n-1",gpu="0"})
-1 + 2 * 3 ^ 2
--2 ^ 2
-1 / 0
-0 / 0
-"a text"
-late
-rate(late[5m])
-sum(rate(tokens_total[1m])) / count(info)
-100 * (1 - avg by (node) (temperature / limit))
-sum(temperature) by (gpu) > 100
-count(temperature > 60) or vector(0)
-max_over_time(temperature[2m] offset 1m) - temperature
-temperature @ 0
-temperature @ end()
-rate(tokens_total[5m] @ end())
-temperature @ start() offset 1m
-tokens_total[2m]
-temperature + limit{gpu="0"}
-temperature * info
-temperature * on (node) limit
-temperature * on (gpu) limit
-limit > on (gpu) temperature
-{__name__=~"temperature|limit"} * 2
-rate({__name__=~"temperature|limit"}[2m])
-temperature == bool on (gpu) limit
-temperature > on (node) group_left () temperature
-sum(
-temperature{gpu=~"("}
-unknown_function(temperature)
-rate(temperature)
-1 > 2
-{}
-{gpu=~".*"}
-sum_over_time(temperature)
-temperature offset
-temperature[5m] + 1
-""".strip().splitlines()
-
-
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", [*BASIC_QUERIES, *RANGE_QUERIES, *INSTANT_QUERIES])
 def test_a_query_gives_what_prometheus_gives(twins, query):
     compare(twins, query)
 
 
-NAMES = st.sampled_from(["temperature", "limit", "power", "tokens_total", "flapping", "info", "late"])
-MATCHERS = st.sampled_from(["", '{gpu="0"}', '{node=~"n-[12]"}', '{node!="n-3"}', '{gpu!~"1"}', '{driver=""}'])
-DURATIONS = st.sampled_from(["17s", "1m", "133s", "5m", "11m"])
-OFFSETS = st.sampled_from(["", "", " offset 1m", " offset 197s"])
-LABELS = st.lists(st.sampled_from(["node", "gpu", "driver"]), unique=True, max_size=2).map(", ".join)
-NUMBERS = st.sampled_from(["0", "1", "2.5", "-3", "60", "1e6"])
-OVER_TIME = st.sampled_from(
-    ["delta", "irate", "sum_over_time", "avg_over_time", "min_over_time", "max_over_time",
-     "count_over_time", "last_over_time", "present_over_time"]
-)  # fmt: skip
-SELECTORS = st.builds("{}{}{}".format, NAMES, MATCHERS, OFFSETS)
-COUNTERS = st.sampled_from(["tokens_total", "ttft_seconds_bucket", "info", "late"])
-RATES = st.builds(
-    "{}({}{}[{}]{})".format, st.sampled_from(["rate", "increase"]), COUNTERS, MATCHERS, DURATIONS, OFFSETS
+ANY = settings(
+    max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-RANGES = st.builds("{}({}{}[{}]{})".format, OVER_TIME, NAMES, MATCHERS, DURATIONS, OFFSETS)
 
 
-def grown(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    grouping = st.builds("{} ({})".format, st.sampled_from(["by", "without"]), LABELS)
-    matching = st.one_of(st.just(""), st.builds("{} ({})".format, st.sampled_from(["on", "ignoring"]), LABELS))
-    many = st.builds("on (node) {} ()".format, st.sampled_from(["group_left", "group_right"]))
-    operators = st.sampled_from(["+", "-", "*", "/", "%", ">", "<=", "==", "!=", "> bool", "== bool"])
-    return st.one_of(
-        st.builds(
-            "{} {} ({})".format, st.sampled_from(["sum", "avg", "min", "max", "count", "group"]), grouping, inner
-        ),
-        st.builds("({}) {} {}".format, inner, operators, NUMBERS),
-        st.builds("{} {} ({})".format, NUMBERS, operators, inner),
-        st.builds("({}) {} {} ({})".format, inner, operators, matching, inner),
-        st.builds("({}) {} {} ({})".format, inner, operators, many, inner),
-        st.builds("({}) {} {} ({})".format, inner, st.sampled_from(["and", "or", "unless"]), matching, inner),
-        st.builds("{}({})".format, st.sampled_from(["abs", "ceil", "floor", "sgn", "absent", "-", "round"]), inner),
-        st.builds("clamp_min({}, {})".format, inner, NUMBERS),
-    )
-
-
-@settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(query=st.recursive(st.one_of(SELECTORS, RANGES, RATES), grown, max_leaves=4))
+@ANY
+@given(query=ANY_QUERY)
 def test_any_query_gives_what_prometheus_gives(twins, query):
     compare(twins, query)
+
+
+@ANY
+@given(query=ANY_RANGE_QUERY)
+def test_any_query_over_ranges_gives_what_prometheus_gives(twins, query):
+    compare(twins, query, filters=True)
+
+
+@ANY
+@given(regex=ANY_PATTERN, value=ANY_VALUE)
+def test_any_pattern_finds_the_groups_that_prometheus_finds(twins, regex, value):
+    at_ms = twins.begin_ms
+    query = (
+        f'label_replace(label_replace(vector(1), "from", "{value}", "", ""),'
+        f' "to", "[$0][$1][$2][$3]", "from", `(?:{regex})(.*)`)'
+    )
+    theirs = twins.theirs("query", query=query, time=at_ms / 1000)
+    check(query, twins.ours(query, steps(at_ms, at_ms, 1), instant=True), theirs)
