@@ -19,6 +19,7 @@ _django: Any = get_asgi_application()
 from controlplane.api.body_limit import with_body_limit  # noqa: E402
 from controlplane.configs.hub import hub  # noqa: E402
 from controlplane.configs.stream import with_config_streams  # noqa: E402
+from controlplane.telemetry import forwarding  # noqa: E402
 from controlplane.telemetry.ingest import with_remote_write  # noqa: E402
 
 Message = dict[str, Any]
@@ -36,6 +37,7 @@ async def application(
         message = await receive()
         if message["type"] == "lifespan.startup":
             hub.start()
+            forwarding.resume()
         else:
             hub.stop()
         await send({"type": f"{message['type']}.complete"})

@@ -39,6 +39,17 @@ app.conf.update(
             "schedule": 3.0,
             "options": {"expires": 10},
         },
+        # Each group says itself when it is due (HEADWORKS_RECORDING_INTERVAL_SECONDS).
+        "record-series": {
+            "task": "controlplane.telemetry.tasks.record_series",
+            "schedule": 5.0,
+            "options": {"expires": 10},
+        },
+        "forget-decisions": {
+            "task": "controlplane.telemetry.tasks.forget_decisions",
+            "schedule": 60.0,
+            "options": {"expires": 50},
+        },
         "expire-acts": {"task": "controlplane.fleet.tasks.expire_acts", "schedule": 60.0},
         "prune-acts": {"task": "controlplane.fleet.tasks.prune_acts", "schedule": crontab(minute="47")},
         "prune-alerts": {"task": "controlplane.alerts.tasks.prune", "schedule": crontab(minute="37")},

@@ -8,6 +8,7 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,6 +75,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     join.add_argument("kind", choices=["gateway", "node"])
     join.add_argument("--name", default="", help="the only name it is good for (default: any)")
+    add(
+        "export-metrics",
+        _export_metrics,
+        "Send the samples of the embedded store to the server that HEADWORKS_REMOTE_WRITE_URL names. Run again, it "
+        "goes on where it stopped.",
+    )
     demo = add("demo", _demo, "Run a whole fleet with simulated engines on this machine.")
     demo.add_argument(
         "--check", action="store_true", help="walk through the loops, print each step with its time, stop"
@@ -342,6 +349,27 @@ def _join_token(arguments: argparse.Namespace) -> None:
             file=sys.stderr,
         )
     print(secret)
+
+
+def _export_metrics(arguments: argparse.Namespace) -> int:
+    url = rows.REMOTE_WRITE_URL.read()
+    if not url:
+        print("headworks: set HEADWORKS_REMOTE_WRITE_URL to the server that shall have the samples", file=sys.stderr)
+        return 2
+    _open_database()
+    from controlplane.telemetry import export
+    from controlplane.telemetry.receiver import store_path
+    from controlplane.telemetry.store.database import StoreUnavailable
+
+    if not store_path().exists():
+        raise CannotStart(f"there are no samples in {store_path().parent}")
+    try:
+        with _plain_storage_trouble():
+            done = export.export(store_path(), url, int(time.time() * 1000), lambda said: print(said, flush=True))
+    except (export.CannotExport, StoreUnavailable) as error:
+        raise CannotStart(str(error)) from error
+    print(f"{done.samples:,} samples were sent, of which {done.refused:,} were refused")
+    return 1 if done.refused else 0
 
 
 def _demo(arguments: argparse.Namespace) -> int:

@@ -280,8 +280,15 @@ REMOTE_WRITE_URL = Setting(
 METRICS_UPSTREAM_SECONDS = Setting(
     "HEADWORKS_METRICS_UPSTREAM_SECONDS",
     10,
-    "How long the external metrics server may take for an answer; then writers are told to try again.",
+    "How long the external metrics server may take for an answer; then a query fails, and a write is sent again.",
     whole_number(1, 300),
+)
+METRICS_SPOOL_BYTES = Setting(
+    "HEADWORKS_METRICS_SPOOL_BYTES",
+    1 << 30,
+    "Disk for bodies that wait for the external metrics server; beyond it writers are told to wait (429). 0: nothing "
+    "waits here, a write is answered once the server has it.",
+    whole_number(0, 1 << 44),
 )
 METRICS_BODY_MAX_BYTES = Setting(
     "HEADWORKS_METRICS_BODY_MAX_BYTES",
@@ -396,6 +403,31 @@ WEBHOOKS_AT_ONCE = Setting(
     "Receivers that one worker sends to at the same time, one message each; the others wait for their turn.",
     whole_number(1, 256),
 )
+DECISIONS_KEEP_HOURS = Setting(
+    "HEADWORKS_DECISIONS_KEEP_HOURS",
+    24,
+    "Decisions of gateways older than this are forgotten.",
+    whole_number(1, 24 * 365),
+)
+DECISIONS_ROWS_MAX = Setting(
+    "HEADWORKS_DECISIONS_ROWS_MAX",
+    5_000_000,
+    "Decisions beyond this number are forgotten, the oldest first, however young: some 2 GB of the database.",
+    whole_number(1000, 1_000_000_000),
+)
+SKETCHES_KEEP_DAYS = Setting(
+    "HEADWORKS_SKETCHES_KEEP_DAYS",
+    30,
+    "Per-minute sketches of requests' lengths older than this are forgotten.",
+    whole_number(1, 3650),
+)
+SKETCHES_ROWS_MAX = Setting(
+    "HEADWORKS_SKETCHES_ROWS_MAX",
+    10_000_000,
+    "Sketches beyond this number are forgotten, the oldest first: 230 rows a minute (one a gateway, tenant, class and "
+    "pool) for 30 days.",
+    whole_number(1000, 1_000_000_000),
+)
 RULE_INTERVAL_SECONDS = Setting(
     "HEADWORKS_RULE_INTERVAL_SECONDS", 15, "How often each rule is evaluated.", whole_number(1, 3600)
 )
@@ -404,6 +436,24 @@ RULE_SERIES_MAX = Setting(
     500,
     "Series that one rule's result may have: each is an incident. Beyond, the rule shows an error and opens none.",
     whole_number(1, 10_000),
+)
+RECORDING_INTERVAL_SECONDS = Setting(
+    "HEADWORKS_RECORDING_INTERVAL_SECONDS",
+    60,
+    "How often a group of recording rules is evaluated that names no interval of its own; 1,440 points a day.",
+    whole_number(10, 3600),
+)
+RECORDING_DELAY_SECONDS = Setting(
+    "HEADWORKS_RECORDING_DELAY_SECONDS",
+    15,
+    "Recording rules are evaluated this much after the moment that they are about, when its samples have been pushed.",
+    whole_number(0, 300),
+)
+RECORDING_SERIES_MAX = Setting(
+    "HEADWORKS_RECORDING_SERIES_MAX",
+    2000,
+    "Series that one recording rule's result may have. Beyond, the rule shows an error and records none.",
+    whole_number(1, 100_000),
 )
 EVENTS_KEEP_DAYS = Setting(
     "HEADWORKS_EVENTS_KEEP_DAYS",

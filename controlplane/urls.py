@@ -10,7 +10,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("readyz", readyz),
     path("metrics", metrics),
     path("api/v1/", api.urls),
-    path("prometheus/api/v1/", include("controlplane.telemetry.urls")),
+    path("prometheus/", include("controlplane.telemetry.urls")),
     path("dashboards/", include("dashboards.urls")),
     path("", include("controlplane.web.urls")),
 ]

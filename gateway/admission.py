@@ -136,6 +136,11 @@ async def bound_output(x: Exchange) -> None:
         x.max_tokens = max(1, min(x.max_tokens, fits))
 
 
+async def count_arrival(x: Exchange) -> None:
+    """Before the quota, so that what was asked for counts whether or not it is admitted."""
+    x.gateway.sketches.arrived(x.tenant_name, x.priority_class, x.route.pools[0], x.size.tokens, x.max_tokens)
+
+
 async def take_quota(x: Exchange) -> None:
     """Reserve the worst case: prompt + max_tokens a sequence; one request; the sequences."""
     tokens = reservation_tokens(x.size.tokens, x.max_tokens, x.ask.sequences)

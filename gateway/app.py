@@ -42,6 +42,7 @@ class App:
             x.endpoint = endpoint
         except Refused as refused:
             self._gateway.metrics.request(UNKNOWN, x.tenant_name or UNKNOWN, UNKNOWN, "refused", refused.reason)
+            self._gateway.decisions.refused(x, "receive", refused)
             await x.refuse(refused)
             return
         await run(x)

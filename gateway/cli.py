@@ -27,6 +27,7 @@ from gateway import settings
 from gateway.app import App
 from gateway.push import SeriesPush
 from gateway.state import Gateway, StreamState
+from gateway.telling import Telling
 from wire import VERSION
 from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
 from wire.push import MetricPush
@@ -135,6 +136,8 @@ async def serve(options: Options) -> int:
     follower = asyncio.create_task(client.run(), name="configuration")
     series = _series_push(gateway, client, options.enrolment)
     pushing = asyncio.create_task(series.run(), name="metrics")
+    telling = Telling(client, gateway.decisions, gateway.sketches)
+    told = asyncio.create_task(telling.run(), name="decisions")
     stop = asyncio.create_task(_until_asked_to_stop(), name="signal")
     try:
         log.info("gateway %s serves on %s:%d", options.enrolment.name, options.host, options.port)
@@ -145,12 +148,13 @@ async def serve(options: Options) -> int:
             # Without it new limits, blocked keys and cordons would never arrive again.
             log.error("the configuration is no longer followed", exc_info=follower.exception())
         await _drain(gateway, server, serving)
-        pushing.cancel()
-        await asyncio.wait((pushing,))
-        await series.end()
+        for task in (pushing, told):
+            task.cancel()
+        await asyncio.wait((pushing, told))
+        await asyncio.gather(series.end(), telling.end())
         return 1 if follower.done() else 0
     finally:
-        tasks = (pushing, follower, stop, serving)
+        tasks = (pushing, told, follower, stop, serving)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

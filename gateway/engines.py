@@ -143,6 +143,7 @@ class Fleet:
                 "no_kv_capacity",
                 f"the request may need {tokens} tokens of KV cache and no engine has as many left to admit now",
                 retry_after_seconds=wait,
+                numbers={"kv_tokens": tokens},
             )
         if "breaker" in kinds:
             opens = [state.breaker.retry_in_ms(now_ms) / 1000 for state, kind in obstacles if kind == "breaker"]
@@ -156,6 +157,7 @@ class Fleet:
                 "never_fits_kv",
                 f"the request may need {tokens} tokens of KV cache, more than any engine of its pools may admit",
                 param="max_tokens",
+                numbers={"kv_tokens": tokens},
             )
         return Refused("no_engine", "no engine of the pool takes work now", retry_after_seconds=wait)
 

@@ -65,6 +65,12 @@ class Metrics:
         self._without_max_tokens = counter(
             "requests_without_max_tokens_total", "Requests that left their output length open.", ("pool", "tenant")
         )
+        self._decisions_dropped = counter(
+            "decisions_dropped_total", "Decisions that gave way to newer ones before they were sent.", ("kind",)
+        )
+        self._sketches_dropped = counter(
+            "sketches_dropped_total", "Rows of per-minute sketches that gave way before they were sent.", ()
+        )
         self._series: dict[tuple[str, str, str], _Series] = {}
         self._request_series: dict[tuple[str, str, str, str, str], Any] = {}
 
@@ -94,6 +100,12 @@ class Metrics:
 
     def left_max_tokens_open(self, pool: str, tenant: str) -> None:
         self._without_max_tokens.labels(pool, tenant).inc()
+
+    def dropped_decision(self, kind: str) -> None:
+        self._decisions_dropped.labels(kind).inc()
+
+    def dropped_sketches(self, count: int) -> None:
+        self._sketches_dropped.inc(count)
 
     def families(self, now: Moment) -> Iterator[Metric]:
         """All that is measured, counted and seen. It takes milliseconds: call it in a thread."""

@@ -6,7 +6,8 @@ import asyncio
 import logging
 from typing import cast
 
-from gateway.admission import bound_output, identify, measure, read, route, take_quota
+from gateway.admission import bound_output, count_arrival, identify, measure, read, route, take_quota
+from gateway.decisions import pool_of
 from gateway.exchange import ClientLeft, Exchange
 from gateway.metrics import UNKNOWN
 from gateway.refusals import Refused
@@ -21,6 +22,7 @@ STAGES = (
     measure,  # the model's own tokenizer → prompt tokens
     route,  # rules by model, tenant, class and sizes → pools
     bound_output,  # max_tokens default and clamp, n cap
+    count_arrival,  # what was asked for, for the sketches
     take_quota,  # reserve tokens, a request, parallel sequences
     serve,  # engine and KV cache → stream through → settle on real usage
 )
@@ -31,12 +33,13 @@ async def run(x: Exchange) -> None:
     task = cast("asyncio.Task[object]", asyncio.current_task())
     x.gateway.running.add(task)
     outcome, reason = "ok", "none"
+    stage = STAGES[0]
     try:
         for stage in STAGES:
             await stage(x)
     except Refused as refused:
         outcome, reason = ("failed" if x.sent_at and refused.row.status >= 500 else "refused"), refused.reason
-        await _refuse(x, refused)
+        await _refuse(x, stage.__name__, refused)
     except ClientLeft:
         outcome, reason = "cancelled", "client_left"
     except asyncio.CancelledError:
@@ -45,11 +48,14 @@ async def run(x: Exchange) -> None:
             outcome, reason = "cancelled", "client_left"
         else:
             outcome, reason = "failed", "draining"
-            await _refuse(x, Refused("draining", "this gateway shut down before the answer was complete"))
+            await _refuse(
+                x, stage.__name__, Refused("draining", "this gateway shut down before the answer was complete")
+            )
     except Exception:
         log.exception("request %s failed", x.request_id.decode())
         outcome, reason = "failed", "internal_error"
-        await _refuse(x, Refused("internal_error", "the gateway failed; tell its operators the x-request-id"))
+        failed = Refused("internal_error", "the gateway failed; tell its operators the x-request-id")
+        await _refuse(x, stage.__name__, failed)
     finally:
         x.settle()
         x.stop_watching()
@@ -57,16 +63,17 @@ async def run(x: Exchange) -> None:
         _count(x, outcome, reason)
 
 
-async def _refuse(x: Exchange, refused: Refused) -> None:
+async def _refuse(x: Exchange, stage: str, refused: Refused) -> None:
     if not x.begun and refused.reason != "deadline_exceeded":
         # Nothing came of it, so nothing is charged; a request that ran into its own deadline has been prefilled.
         x.usage = Usage(0, 0)
     x.settle()
+    x.gateway.decisions.refused(x, stage, refused)
     await x.refuse(refused)
 
 
 def _count(x: Exchange, outcome: str, reason: str) -> None:
-    pool = x.placement.pool if x.placement else next(iter(x.route.pools), UNKNOWN)
+    pool = pool_of(x)
     labels = (pool, x.tenant_name or UNKNOWN, x.priority_class or UNKNOWN)
     x.gateway.metrics.request(*labels, outcome, reason)
     if x.sent_at is None:
@@ -76,6 +83,10 @@ def _count(x: Exchange, outcome: str, reason: str) -> None:
     series.prompt_tokens.inc(prompt_tokens)
     series.generation_tokens.inc(output_tokens)
     series.queue.observe(x.sent_at - x.arrived)
+    if outcome in ("ok", "cancelled"):
+        x.gateway.decisions.admitted(x, serve.__name__)
+    if outcome == "ok":
+        x.gateway.sketches.answered(x.tenant_name, x.priority_class, pool, output_tokens)
     if x.first_byte_at is None or x.last_byte_at is None or outcome != "ok":
         return
     series.e2e.observe(x.last_byte_at - x.arrived)

@@ -128,10 +128,12 @@ class Quotas:
             return None
         asked = asked_for(sequences, "sequence")
         if sequences > limit:
-            return Refused("never_fits", f"{asked} and at most {limit} may run at once", param="n")
+            message = f"{asked} and at most {limit} may run at once"
+            return Refused("never_fits", message, param="n", numbers={"asked": sequences, "limit": limit})
         # When a running sequence ends is not known; a second is the shortest that the header can say.
         message = f"{asked} and {quota.parallel} of {limit} parallel sequences are running"
-        return Refused("max_parallel_requests", message, retry_after_seconds=1)
+        numbers = {"asked": sequences, "running": quota.parallel, "limit": limit}
+        return Refused("max_parallel_requests", message, retry_after_seconds=1, numbers=numbers)
 
     def _reserve(self, bucket: Bucket | None, lease_id: str, amount: int, reason: str, unit: str) -> Refused | None:
         if bucket is None:
@@ -143,13 +145,16 @@ class Quotas:
                 asked, param = asked_for(amount, unit), None
                 if unit == "token":
                     asked, param = f"{asked} (largest output included)", "max_tokens"
-                return Refused("never_fits", f"{asked}; the limit is {capacity} a minute", param=param)
+                message = f"{asked}; the limit is {capacity} a minute"
+                return Refused("never_fits", message, param=param, numbers={"asked": amount, "limit": capacity})
             case Wait(wait_ms):
+                left = bucket.available(self.now_ms())
                 return Refused(
                     reason,
-                    f"{asked_for(amount, unit)} and {bucket.available(self.now_ms())} of {bucket.capacity} {unit}s "
+                    f"{asked_for(amount, unit)} and {left} of {bucket.capacity} {unit}s "
                     f"a minute are left; it fits in {wait_ms / 1000:.1f} s",
                     retry_after_seconds=wait_ms / 1000,
+                    numbers={"asked": amount, "left": left, "limit": bucket.capacity},
                 )
 
     def headers(self, tenant: str) -> list[Header]:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -30,6 +32,7 @@ _LIMIT = "rate_limit_error"
 _BUSY = "overloaded_error"
 _ENGINE = "engine_error"
 _TIMEOUT = "timeout_error"
+_NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
 
 REASONS: Final[dict[str, Reason]] = {
     "missing_key": Reason(401, _AUTH, "No key was sent.", "Send `Authorization: Bearer hw-…`."),
@@ -84,12 +87,23 @@ REASONS: Final[dict[str, Reason]] = {
 
 
 class Refused(Exception):
-    """A request that is not served: `reason` is a name in REASONS, `message` says what would be right."""
+    """A request that is not served: `reason` is a name in REASONS, `message` says what would be right.
 
-    def __init__(self, reason: str, message: str, *, param: str | None = None, retry_after_seconds: float = 0) -> None:
+    `numbers` are those that were weighed, for the log of decisions.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after_seconds: float = 0,
+        numbers: Mapping[str, int] = _NO_NUMBERS,
+    ) -> None:
         super().__init__(message)
         self.reason, self.message, self.param = reason, message, param
-        self.retry_after_seconds = retry_after_seconds
+        self.retry_after_seconds, self.numbers = retry_after_seconds, numbers
 
     @property
     def row(self) -> Reason:

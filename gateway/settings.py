@@ -140,6 +140,20 @@ SPOOL_BYTES = Setting(
     "some 40 MB.",
     whole_number(2**20, 2**40),
 )
+DECISIONS_WAITING = Setting(
+    "HEADWORKS_GATEWAY_DECISIONS_WAITING",
+    10_000,
+    "Decisions that wait in memory for the control plane, some 1 kB each; over it the oldest samples of admitted "
+    "requests go, then the oldest refusals.",
+    whole_number(100, 1_000_000),
+)
+SKETCHES_WAITING = Setting(
+    "HEADWORKS_GATEWAY_SKETCHES_WAITING",
+    5_000,
+    "Rows of per-minute sketches (one a tenant, class and pool) that wait in memory for the control plane; over it the "
+    "oldest go. 80 rows a minute for an hour fit.",
+    whole_number(100, 1_000_000),
+)
 RETRY_BUDGET_PERMILLE = Setting(
     "HEADWORKS_GATEWAY_RETRY_BUDGET_PERMILLE",
     100,
@@ -208,6 +222,8 @@ SETTINGS = (
     METRICS_TOKEN,
     PUSH_INTERVAL_SECONDS,
     SPOOL_BYTES,
+    DECISIONS_WAITING,
+    SKETCHES_WAITING,
     RETRY_BUDGET_PERMILLE,
     RETRY_BURST,
     CAPACITY_RETRY_SECONDS,

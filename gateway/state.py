@@ -13,11 +13,13 @@ from typing import NamedTuple
 import aiohttp
 
 from gateway import settings
+from gateway.decisions import DecisionLog
 from gateway.engines import Fleet
 from gateway.measure import Measure
 from gateway.metrics import Metrics, Moment
 from gateway.peers import keep_live_gateways, kept_live_gateways
 from gateway.quotas import Quotas
+from gateway.sketches import MinuteSketches
 from gateway.view import View, compile_view
 from policy.retry import RetryBudget
 from wire.settings import Setting
@@ -68,6 +70,8 @@ class Gateway:
         self.draining = False
         self.running: set[asyncio.Task[object]] = set()
         self.metrics = Metrics()
+        self.decisions = DecisionLog(settings.DECISIONS_WAITING.read(), self.metrics.dropped_decision)
+        self.sketches = MinuteSketches(self.unix_ms, settings.SKETCHES_WAITING.read(), self.metrics.dropped_sketches)
         self.quotas = Quotas(self.now_ms, _milliseconds(settings.MAX_REQUEST_SECONDS, settings.LEASE_SECONDS))
         self.fleet = Fleet(self.limits.capacity_retry_seconds)
         self.retries = RetryBudget(settings.RETRY_BUDGET_PERMILLE.read(), settings.RETRY_BURST.read())

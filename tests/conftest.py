@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests.servers import postgres_server, redis_server
@@ -14,6 +15,10 @@ from tests.services import service_binary
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+# Tests assert behaviour, not times: a busy machine is no fault of an example's.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 _CONTROLPLANE_TESTS = Path(__file__).parent / "controlplane"
 _DATABASE_FIXTURES = {"db", "transactional_db"}

@@ -183,19 +183,28 @@ class Event(Struct, frozen=True, forbid_unknown_fields=True):
     detail: LongText
 
 
+_SnakeName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}$(?!\n)")]
+_Figure = Annotated[int, Meta(ge=-(2**53 - 1), le=2**53 - 1)]
+
+
 class Decision(Struct, frozen=True, omit_defaults=True, rename={"priority_class": "class"}):
-    """Why a gateway admitted or refused one request, with the numbers it weighed. `at` is Unix time in ms."""
+    """Why a gateway admitted or refused one request, with the numbers it weighed.
+
+    `at`: when the request came, Unix time in ms. `stage`: where its way ended. `reason`: `admitted`, or the named
+    reason of a refusal, whose answer had `status`; `message` is what its client was told.
+    """
 
     request_id: Annotated[str, Meta(min_length=1, max_length=128)]
     at: EpochMillis
     revision: Revision
-    stage: ShortText
-    reason: ShortText
+    stage: _SnakeName
+    reason: _SnakeName
     status: Annotated[int, Meta(ge=100, le=599)]
     tenant: ShortText = "unknown"
     priority_class: ShortText = "unknown"
     pool: ShortText = "unknown"
-    numbers: Annotated[dict[ShortText, int], Meta(max_length=64)] = {}
+    message: LongText = ""
+    numbers: Annotated[dict[_SnakeName, _Figure], Meta(max_length=64)] = {}
 
 
 class LastKnownGood(Struct, frozen=True):

@@ -8,17 +8,21 @@ Source: https://prometheus.io/docs/specs/prw/remote_write_spec/
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cramjam import CompressionError, DecompressionError, snappy
 from google.protobuf.message import DecodeError
 
 from wire.problems import Problem
 from wire.remote_write_pb2 import Envelope, Label, WriteRequest
+from wire.remote_write_pb2 import Metadata as EncodedMetadata
 from wire.write_body import METRIC_NAME, Key, Series
 
 _METRIC_NAME_PATTERN = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL_NAME_PATTERN = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+# By the number that MetricMetadata has for it.
+METRIC_TYPES = ("unknown", "counter", "gauge", "histogram", "gaugehistogram", "summary", "info", "stateset")
 # What Python keeps for one decoded series or sample is some hundred bytes; this bounds it.
 _MAX_SAMPLES = 1_000_000
 
@@ -29,9 +33,19 @@ class Bounds:
 
     body_bytes: int = 16 << 20
     series: int = 100_000
+    metadata: int = 10_000
     labels: int = 40
     name_length: int = 200
     value_length: int = 1024
+
+
+class Metadata(NamedTuple):
+    """What the metrics of one family are; `kind` is one of METRIC_TYPES."""
+
+    family: str
+    kind: str
+    help: str
+    unit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +56,7 @@ class Body:
     counts: list[int]
     times_ms: list[int]
     values: list[float]
+    metadata: list[Metadata] = field(default_factory=list)
 
 
 class BadBody(ValueError):
@@ -57,22 +72,21 @@ class BodyTooLarge(BadBody):
 
 
 def decode(body: bytes, bounds: Bounds) -> Body:
-    """The series of a write, labels still encoded. Metadata and exemplars are passed over.
+    """The series of a write, labels still encoded, and its metadata. Exemplars are passed over.
 
     An empty sample takes two bytes of the body and some fifty in memory: a hostile body can take that multiple of
     `bounds.body_bytes` while it is decoded.
 
-    Raises: BodyTooLarge; BadBody (`not_snappy`, `not_protobuf`, `native_histogram`).
+    Raises: BodyTooLarge; BadBody (`not_snappy`, `not_protobuf`, `native_histogram`, `metadata_type`, `metadata_name`,
+    `metadata_too_long`).
     """
     raw = _decompressed(body, bounds.body_bytes)
     try:
-        count = len(Envelope.FromString(raw).timeseries)
-        if count > bounds.series:
-            raise BodyTooLarge("too_many_series", f"{count} series in one body; send at most {bounds.series}")
+        _check_counts(Envelope.FromString(raw), bounds)
         request = WriteRequest.FromString(raw)
     except DecodeError as error:
         raise BadBody("not_protobuf", "the body is no prometheus.WriteRequest of remote write 1.0") from error
-    taken = Body([], [], [], [])
+    taken = Body([], [], [], [], [_metadata(each, bounds) for each in request.metadata])
     for row in request.timeseries:
         if row.histograms:
             raise BadBody("native_histogram", "native histograms are not stored; send classic histograms")
@@ -84,6 +98,29 @@ def decode(body: bytes, bounds: Bounds) -> Body:
             taken.times_ms.append(sample.timestamp)
             taken.values.append(sample.value)
     return taken
+
+
+def _check_counts(envelope: Envelope, bounds: Bounds) -> None:
+    series, families = len(envelope.timeseries), len(envelope.metadata)
+    if series > bounds.series:
+        raise BodyTooLarge("too_many_series", f"{series} series in one body; send at most {bounds.series}")
+    if families > bounds.metadata:
+        message = f"metadata of {families} families in one body; send at most {bounds.metadata}"
+        raise BodyTooLarge("too_much_metadata", message)
+
+
+def _metadata(encoded: EncodedMetadata, bounds: Bounds) -> Metadata:
+    family, number = encoded.metric_family_name, encoded.type
+    for text in (family, encoded.help, encoded.unit):
+        if len(text) > bounds.value_length:
+            message = f"metadata of {family[: bounds.name_length]!r}: give at most {bounds.value_length} characters"
+            raise BadBody("metadata_too_long", message)
+    if not _METRIC_NAME_PATTERN.fullmatch(family):
+        raise BadBody("metadata_name", f"a metric family's name matches {_METRIC_NAME_PATTERN.pattern}, not {family!r}")
+    if not 0 <= number < len(METRIC_TYPES):
+        message = f"metadata of {family!r} has the type {number}; give 0 to {len(METRIC_TYPES) - 1}"
+        raise BadBody("metadata_type", message)
+    return Metadata(family, METRIC_TYPES[number], encoded.help, encoded.unit)
 
 
 def decode_series(body: bytes, bounds: Bounds) -> list[Series]:

@@ -4,36 +4,43 @@
 # source: wire/remote_write.proto
 # Protobuf Python Version: 6.31.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
-_runtime_version.ValidateProtobufRuntimeVersion(_runtime_version.Domain.PUBLIC, 6, 31, 1, "", "wire/remote_write.proto")
+_runtime_version.ValidateProtobufRuntimeVersion(
+    _runtime_version.Domain.PUBLIC,
+    6,
+    31,
+    1,
+    '',
+    'wire/remote_write.proto'
+)
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\x17wire/remote_write.proto\x12\x16headworks.remote_write"$\n\x05Label\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t"*\n\x06Sample\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x11\n\ttimestamp\x18\x02 \x01(\x03"a\n\nTimeSeries\x12\x0e\n\x06labels\x18\x01 \x03(\x0c\x12/\n\x07samples\x18\x02 \x03(\x0b\x32\x1e.headworks.remote_write.Sample\x12\x12\n\nhistograms\x18\x04 \x03(\x0c"F\n\x0cWriteRequest\x12\x36\n\ntimeseries\x18\x01 \x03(\x0b\x32".headworks.remote_write.TimeSeries"\x1e\n\x08\x45nvelope\x12\x12\n\ntimeseries\x18\x01 \x03(\x0c\x62\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17wire/remote_write.proto\x12\x16headworks.remote_write\"$\n\x05Label\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"*\n\x06Sample\x12\r\n\x05value\x18\x01 \x01(\x01\x12\x11\n\ttimestamp\x18\x02 \x01(\x03\"a\n\nTimeSeries\x12\x0e\n\x06labels\x18\x01 \x03(\x0c\x12/\n\x07samples\x18\x02 \x03(\x0b\x32\x1e.headworks.remote_write.Sample\x12\x12\n\nhistograms\x18\x04 \x03(\x0c\"P\n\x08Metadata\x12\x0c\n\x04type\x18\x01 \x01(\x05\x12\x1a\n\x12metric_family_name\x18\x02 \x01(\t\x12\x0c\n\x04help\x18\x04 \x01(\t\x12\x0c\n\x04unit\x18\x05 \x01(\t\"z\n\x0cWriteRequest\x12\x36\n\ntimeseries\x18\x01 \x03(\x0b\x32\".headworks.remote_write.TimeSeries\x12\x32\n\x08metadata\x18\x03 \x03(\x0b\x32 .headworks.remote_write.Metadata\"0\n\x08\x45nvelope\x12\x12\n\ntimeseries\x18\x01 \x03(\x0c\x12\x10\n\x08metadata\x18\x03 \x03(\x0c\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "wire.remote_write_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'wire.remote_write_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_LABEL"]._serialized_start = 51
-    _globals["_LABEL"]._serialized_end = 87
-    _globals["_SAMPLE"]._serialized_start = 89
-    _globals["_SAMPLE"]._serialized_end = 131
-    _globals["_TIMESERIES"]._serialized_start = 133
-    _globals["_TIMESERIES"]._serialized_end = 230
-    _globals["_WRITEREQUEST"]._serialized_start = 232
-    _globals["_WRITEREQUEST"]._serialized_end = 302
-    _globals["_ENVELOPE"]._serialized_start = 304
-    _globals["_ENVELOPE"]._serialized_end = 334
+  DESCRIPTOR._loaded_options = None
+  _globals['_LABEL']._serialized_start=51
+  _globals['_LABEL']._serialized_end=87
+  _globals['_SAMPLE']._serialized_start=89
+  _globals['_SAMPLE']._serialized_end=131
+  _globals['_TIMESERIES']._serialized_start=133
+  _globals['_TIMESERIES']._serialized_end=230
+  _globals['_METADATA']._serialized_start=232
+  _globals['_METADATA']._serialized_end=312
+  _globals['_WRITEREQUEST']._serialized_start=314
+  _globals['_WRITEREQUEST']._serialized_end=436
+  _globals['_ENVELOPE']._serialized_start=438
+  _globals['_ENVELOPE']._serialized_end=486
 # @@protoc_insertion_point(module_scope)

@@ -32,14 +32,30 @@ class TimeSeries(_message.Message):
     histograms: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, labels: _Optional[_Iterable[bytes]] = ..., samples: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., histograms: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
+class Metadata(_message.Message):
+    __slots__ = ("type", "metric_family_name", "help", "unit")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FAMILY_NAME_FIELD_NUMBER: _ClassVar[int]
+    HELP_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    type: int
+    metric_family_name: str
+    help: str
+    unit: str
+    def __init__(self, type: _Optional[int] = ..., metric_family_name: _Optional[str] = ..., help: _Optional[str] = ..., unit: _Optional[str] = ...) -> None: ...
+
 class WriteRequest(_message.Message):
-    __slots__ = ("timeseries",)
+    __slots__ = ("timeseries", "metadata")
     TIMESERIES_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
     timeseries: _containers.RepeatedCompositeFieldContainer[TimeSeries]
-    def __init__(self, timeseries: _Optional[_Iterable[_Union[TimeSeries, _Mapping]]] = ...) -> None: ...
+    metadata: _containers.RepeatedCompositeFieldContainer[Metadata]
+    def __init__(self, timeseries: _Optional[_Iterable[_Union[TimeSeries, _Mapping]]] = ..., metadata: _Optional[_Iterable[_Union[Metadata, _Mapping]]] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("timeseries",)
+    __slots__ = ("timeseries", "metadata")
     TIMESERIES_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
     timeseries: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, timeseries: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    metadata: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, timeseries: _Optional[_Iterable[bytes]] = ..., metadata: _Optional[_Iterable[bytes]] = ...) -> None: ...

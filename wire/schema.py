@@ -18,6 +18,7 @@ from wire.messages import (
     PeersEvent,
     SnapshotEvent,
 )
+from wire.sketches import Sketch
 from wire.snapshot import GatewaySnapshot, NodeSnapshot
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -31,13 +32,14 @@ _TYPES: dict[str, Any] = {
     "node-report": NodeReport,
     "events": list[Event],
     "decisions": list[Decision],
+    "sketches": list[Sketch],
     "enrol-request": EnrolRequest,
     "enrol-answer": EnrolAnswer,
 }
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Name → schema, each complete in itself. `events` and `decisions` are the posted lists."""
+    """Name → schema, each complete in itself. `events`, `decisions` and `sketches` are the posted lists."""
     return {
         name: {"$schema": DIALECT, "$id": f"urn:headworks:protocol-{PROTOCOL}:{name}", **msgspec.json.schema(kind)}
         for name, kind in _TYPES.items()

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,14 +22,14 @@ REASON = "benchmark"
 
 
 @contextmanager
-def web_process(folder: Path) -> Iterator[tuple[Rest, int]]:
-    """A control plane with its own database, as an admin's script and a process id."""
+def web_process(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[tuple[Rest, int]]:
+    """A control plane with its own database, as an admin's script and a process id. `settings` by variable."""
     port = free_port()
     embedded = {"HEADWORKS_DATABASE_URL": "", "HEADWORKS_REDIS_URL": ""}
     own = {"HEADWORKS_DATA_DIR": str(folder), "HEADWORKS_HOST": "127.0.0.1", "HEADWORKS_PORT": str(port)}
     # Its nodes follow their streams and report nothing: silent, and not lost.
     patient = {"HEADWORKS_TARGET_SILENT_SECONDS": "3600"}
-    environment = {**os.environ, **embedded, **own, **patient}
+    environment = {**os.environ, **embedded, **own, **patient, **(settings or {})}
 
     def run(*words: str) -> str:
         command = [sys.executable, "-m", "controlplane.cli", *words]

@@ -37,6 +37,9 @@ class SnapshotServer:
         self.artifacts: dict[str, bytes] = {}
         # Remote write bodies, as they came.
         self.writes: list[bytes] = []
+        # What a gateway told of requests, each list in the order of arrival.
+        self.decisions: list[dict[str, Any]] = []
+        self.sketches: list[dict[str, Any]] = []
         self.port = 0
         self._changed = asyncio.Event()
         self._stopping = False
@@ -77,6 +80,8 @@ class SnapshotServer:
                 web.post(WRITE_PATH, self._write),
                 web.post("/api/v1/nodes/report", self._report),
                 web.post(EVENTS_PATH, self._events),
+                web.post("/api/v1/decisions", self._decisions),
+                web.post("/api/v1/sketches", self._sketches),
             ]
         )
         self._runner = web.AppRunner(app, shutdown_timeout=1, access_log=None)
@@ -132,6 +137,17 @@ class SnapshotServer:
 
     async def _events(self, request: web.Request) -> web.Response:
         return web.json_response({"taken": [event["id"] for event in json.loads(await request.read())]})
+
+    async def _decisions(self, request: web.Request) -> web.Response:
+        return await self._told(request, self.decisions)
+
+    async def _sketches(self, request: web.Request) -> web.Response:
+        return await self._told(request, self.sketches)
+
+    async def _told(self, request: web.Request, told: list[dict[str, Any]]) -> web.Response:
+        body = json.loads(await request.read())
+        told += body
+        return web.json_response({"taken": len(body)})
 
     async def _artifact(self, request: web.Request) -> web.Response:
         data = self.artifacts.get(request.match_info["sha"])

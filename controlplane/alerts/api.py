@@ -11,15 +11,14 @@ from ninja import Body, Query, Router
 
 from controlplane.alerts import models as rows
 from controlplane.alerts.services import deliveries, events, incidents, policy
-from controlplane.configs.bodies import documented, read_body
-from controlplane.configs.targets_api import calling_target
+from controlplane.core.bodies import described, read_body
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Forbidden
 from controlplane.core.fields import ShownAs
 from controlplane.core.models import Target, TargetKind
 from controlplane.core.nouns import PAGE_ROWS, PAGE_ROWS_MAX
-from controlplane.core.rest import After, Filter, Id, Limit, Page, answers, changes_of, json_answer
-from controlplane.core.security import TargetAuth, admin, operator, viewer
+from controlplane.core.rest import After, Filter, Id, Limit, Page, changes_of, json_answer
+from controlplane.core.security import TargetAuth, admin, calling_target, operator, viewer
 from controlplane.core.writes import Options, WriteAnswer, perform
 from wire.canonical import Document
 from wire.messages import Event
@@ -37,11 +36,9 @@ class EventsAnswer(Struct):
     taken: list[str]
 
 
-_EVENTS_CALL = answers(EventsAnswer)
-_EVENTS_CALL["openapi_extra"].update(documented("events"))
-
-
-@router.post("/events", auth=TargetAuth(), tags=["targets"], summary="Post a node's events", **_EVENTS_CALL)
+@router.post(
+    "/events", auth=TargetAuth(), tags=["targets"], summary="Post a node's events", **described("events", EventsAnswer)
+)
 def post_events(request: HttpRequest) -> HttpResponse:
     """At most 1000, all or nothing. `taken` names every one: one that was known already counts once, however often
     it comes. A critical fault of the hardware cordons its node here, where the policy is on, and the answer comes once

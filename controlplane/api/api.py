@@ -31,6 +31,8 @@ from controlplane.core.targets_api import router as targets
 from controlplane.fleet.acts_api import router as acts
 from controlplane.fleet.api import router as fleet
 from controlplane.routing.api import router as routing
+from controlplane.telemetry.decisions.api import router as decisions
+from controlplane.telemetry.recording.api import router as recording
 from controlplane.tenants.api import router as tenants
 from wire.problems import Problem, pointer
 
@@ -60,7 +62,22 @@ fleet.get(
 )(read_artifact)
 
 # `own_targets` first: POST nodes/report must not be taken for a node called "report".
-for _router in (own_targets, tenants, fleet, acts, routing, breakers, configs, targets, core, alerts, receivers, rules):
+for _router in (
+    own_targets,
+    tenants,
+    fleet,
+    acts,
+    routing,
+    breakers,
+    configs,
+    targets,
+    core,
+    alerts,
+    receivers,
+    rules,
+    recording,
+    decisions,
+):
     api.add_router("", _router)
 
 

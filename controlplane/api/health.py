@@ -19,6 +19,7 @@ from controlplane.configs.history import Damaged
 from controlplane.configs.hub import heads, hub
 from controlplane.configs.metrics import REGISTRY
 from controlplane.core.models import TargetKind
+from controlplane.telemetry.metrics import RECEIVER
 
 
 @require_GET
@@ -73,4 +74,5 @@ class FleetCollector(Collector):
         yield targets
 
 
-REGISTRY.register(FleetCollector())
+for collector in (FleetCollector(), *RECEIVER):
+    REGISTRY.register(collector)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -12,16 +11,16 @@ from msgspec import Struct
 from ninja import Router
 
 from controlplane.configs import acks, presence
-from controlplane.configs.bodies import documented, read_body
 from controlplane.configs.hub import heads
 from controlplane.configs.models import TargetState
 from controlplane.core import enrolment
+from controlplane.core.bodies import described, read_body
 from controlplane.core.changes import Actor, unit_of_work
 from controlplane.core.errors import Forbidden, Unauthenticated, Unavailable
 from controlplane.core.fields import epoch_ms
 from controlplane.core.models import Role, Target, TargetKind
-from controlplane.core.rest import answers, json_answer
-from controlplane.core.security import TargetAuth, address_of, caller_of, target_of
+from controlplane.core.rest import json_answer
+from controlplane.core.security import TargetAuth, address_of, caller_of, calling_target, target_of
 from controlplane.fleet import services as fleet
 from controlplane.fleet.services import artifacts
 from wire.messages import Ack, EnrolAnswer, EnrolRequest, NodeReport
@@ -41,17 +40,6 @@ class ReportAnswer(Struct):
     unknown_acts: list[str]
 
 
-def _described(body: str, answer: type[Struct], status: int = HTTPStatus.OK) -> dict[str, Any]:
-    """Arguments of a route whose body is the message that `wire.schema` calls so, and which answers with `answer`."""
-    described = answers(answer, status)
-    return {**described, "openapi_extra": {**described["openapi_extra"], **documented(body)}}
-
-
-def calling_target(request: HttpRequest) -> Target:
-    target: Target = request.auth  # type: ignore[attr-defined]
-    return target
-
-
 class TargetOrAdmin(TargetAuth):
     """Targets fetch artifacts; an admin may look at what they get."""
 
@@ -66,7 +54,7 @@ class TargetOrAdmin(TargetAuth):
 
 
 @router.post(
-    "/targets/enrol", auth=None, **_described("enrol-request", EnrolAnswer, HTTPStatus.CREATED),
+    "/targets/enrol", auth=None, **described("enrol-request", EnrolAnswer, HTTPStatus.CREATED),
     summary="Become a target",
 )  # fmt: skip
 def enrol(request: HttpRequest) -> HttpResponse:
@@ -102,7 +90,7 @@ def read_snapshot(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@router.post("/config/ack", auth=TargetAuth(), **_described("ack", AckAnswer), summary="Acknowledge or refuse")
+@router.post("/config/ack", auth=TargetAuth(), **described("ack", AckAnswer), summary="Acknowledge or refuse")
 def acknowledge(request: HttpRequest) -> HttpResponse:
     """{revision, hash, applied_at}, or {revision, error} with the reasons. Answers once it is stored."""
     acks.take(calling_target(request), read_body(request, Ack))
@@ -110,7 +98,7 @@ def acknowledge(request: HttpRequest) -> HttpResponse:
 
 
 @router.post(
-    "/nodes/report", auth=TargetAuth(), **_described("node-report", ReportAnswer), summary="Report a node"
+    "/nodes/report", auth=TargetAuth(), **described("node-report", ReportAnswer), summary="Report a node"
 )  # fmt: skip
 def report(request: HttpRequest) -> HttpResponse:
     """GPUs, engines and acts as the node's agent saw them. `unknown_…`: reported, but not this node's; ignored."""

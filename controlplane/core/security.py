@@ -141,6 +141,12 @@ def target_of(request: HttpRequest) -> Target:
     return target
 
 
+def calling_target(request: HttpRequest) -> Target:
+    """The target of a route that has `auth=TargetAuth()`."""
+    target: Target = request.auth  # type: ignore[attr-defined]
+    return target
+
+
 class TargetAuth(AuthBase):
     """Ninja's `auth=TargetAuth()`: the enrolled target lands in `request.auth`."""
 

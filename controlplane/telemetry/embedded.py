@@ -30,10 +30,10 @@ def instant(promql: str, at_ms: int, *, seconds: float | None = None, look_back_
 
 
 def ranged(
-    promql: str, times_ms: Ints, *, seconds: float | None = None, look_back_ms: int = LOOK_BACK_MS
+    promql: str, times_ms: Ints, end_ms: int, *, seconds: float | None = None, look_back_ms: int = LOOK_BACK_MS
 ) -> Scalar | Vector:
-    """The values at each of `times_ms`. Raises QueryError."""
-    return with_steps(_evaluated(promql, times_ms, seconds, look_back_ms))
+    """The values at each of `times_ms`. `end_ms`, which `@ end()` means, may be after the last. Raises QueryError."""
+    return with_steps(_evaluated(promql, times_ms, seconds, look_back_ms, end_ms))
 
 
 def with_steps(value: Value) -> Scalar | Vector:
@@ -71,14 +71,21 @@ def reading() -> Iterator[Reader]:
         turns.release()
 
 
+def budget(seconds: float | None = None) -> Budget:
+    """What one query may cost, and no longer than `seconds` where they are given."""
+    limit = float(rows.METRICS_QUERY_SECONDS.read())
+    return Budget(rows.METRICS_QUERY_SAMPLES_MAX.read(), limit if seconds is None else min(limit, seconds))
+
+
 @cache
 def _turns(number: int) -> threading.BoundedSemaphore:
     return threading.BoundedSemaphore(number)
 
 
-def _evaluated(promql: str, times_ms: Ints, seconds: float | None, look_back_ms: int) -> Value:
+def _evaluated(
+    promql: str, times_ms: Ints, seconds: float | None, look_back_ms: int, end_ms: int | None = None
+) -> Value:
     tree = parse(promql)
-    limit = float(rows.METRICS_QUERY_SECONDS.read())
+    bounds_ms = None if end_ms is None else (int(times_ms[0]), end_ms)
     with reading() as reader:
-        budget = Budget(rows.METRICS_QUERY_SAMPLES_MAX.read(), min(limit, seconds or limit))
-        return Evaluation(times_ms, reader.select, budget, look_back_ms).evaluate(tree)
+        return Evaluation(times_ms, reader.select, budget(seconds), look_back_ms, bounds_ms).evaluate(tree)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import wraps
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
@@ -17,12 +17,17 @@ from django.views.decorators.csrf import csrf_exempt
 from controlplane import settings_rows as rows
 from controlplane.core.errors import Refused
 from controlplane.core.security import caller_of
-from controlplane.telemetry import embedded, query, receiver
+from controlplane.telemetry import embedded, query
+from controlplane.telemetry.own_metadata import own_among
 from controlplane.telemetry.parameters import Parameters
 from controlplane.telemetry.promql.errors import QueryError
+from controlplane.telemetry.promql.values import Labels, Windows
+from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.refusals import RETRY_AFTER_SECONDS
-from controlplane.telemetry.results import instant_json, range_json
+from controlplane.telemetry.results import instant_json, limited, range_json
+from controlplane.telemetry.store.metadata import kept
 from wire import PROTOCOL
+from wire.write_body import METRIC_NAME
 
 log = logging.getLogger(__name__)
 
@@ -30,16 +35,26 @@ _View = Callable[..., HttpResponse]
 _JSON = "application/json"
 # How VictoriaMetrics calls the same JSON where it holds raw samples, the answer to a range selector.
 _VICTORIA_RAW = "application/stream+json"
+# In Prometheus' words.
+_TRUNCATED = "results truncated due to limit"
 T = TypeVar("T")
 
-# Ours are called by senders with tokens; a browser's session is checked in `caller_of`.
-write = csrf_exempt(receiver.receive)
+
+class Found(NamedTuple):
+    """`data` of an answer, and whether there would be more of it without the caller's limit."""
+
+    data: Any
+    truncated: bool = False
+
+    def body(self) -> dict[str, Any]:
+        return {"status": "success", "data": self.data, **({"warnings": [_TRUNCATED]} if self.truncated else {})}
 
 
-def _answering(path: str, *methods: str) -> Callable[[Callable[..., Any]], _View]:
-    """A view whose function gives `data`, asked of the external server's `path` where there is one."""
+def _answering(path: str, *methods: str) -> Callable[[Callable[..., Found]], _View]:
+    """A view of what its function finds, asked of the external server's `path` where there is one."""
 
-    def decorate(view: Callable[..., Any]) -> _View:
+    def decorate(view: Callable[..., Found]) -> _View:
+        # Scripts with tokens call it; a browser's session is checked in `caller_of`.
         @csrf_exempt
         @wraps(view)
         def answer(request: HttpRequest, **arguments: str) -> HttpResponse:
@@ -50,7 +65,7 @@ def _answering(path: str, *methods: str) -> Callable[[Callable[..., Any]], _View
                 parameters = Parameters(request, int(time.time() * 1000))
                 if rows.PROMETHEUS_URL.read():
                     return _passed_on(path.format(**arguments), parameters, request.method)
-                return _json({"status": "success", "data": view(parameters, **arguments)})
+                return _json(view(parameters, **arguments).body())
             except QueryError as error:
                 return _error(error.status, error.error_type, str(error))
             except Refused as refused:
@@ -64,52 +79,64 @@ def _answering(path: str, *methods: str) -> Callable[[Callable[..., Any]], _View
 
 
 @_answering("query", "GET", "POST")
-def instant_query(parameters: Parameters) -> Any:
-    at_ms = parameters.time_ms("time", int(time.time() * 1000))
+def instant_query(parameters: Parameters) -> Found:
+    at_ms, limit = parameters.time_ms("time", int(time.time() * 1000)), parameters.limit()
     seconds, look_back_ms = parameters.timeout_seconds(), parameters.look_back_ms()
     value = embedded.instant(parameters.query(), at_ms, seconds=seconds, look_back_ms=look_back_ms)
-    return msgspec.Raw(instant_json(value, at_ms))
+    value, truncated = limited(value, limit, ordered=isinstance(value, Windows))
+    return Found(msgspec.Raw(instant_json(value, at_ms)), truncated)
 
 
 @_answering("query_range", "GET", "POST")
-def range_query(parameters: Parameters) -> Any:
-    times_ms = embedded.steps(parameters.time_ms("start"), parameters.time_ms("end"), parameters.step_ms())
-    seconds, look_back_ms = parameters.timeout_seconds(), parameters.look_back_ms()
-    value = embedded.ranged(parameters.query(), times_ms, seconds=seconds, look_back_ms=look_back_ms)
-    return msgspec.Raw(range_json(value, times_ms))
+def range_query(parameters: Parameters) -> Found:
+    end_ms = parameters.time_ms("end")
+    times_ms = embedded.steps(parameters.time_ms("start"), end_ms, parameters.step_ms())
+    seconds, look_back_ms, limit = parameters.timeout_seconds(), parameters.look_back_ms(), parameters.limit()
+    value = embedded.ranged(parameters.query(), times_ms, end_ms, seconds=seconds, look_back_ms=look_back_ms)
+    first, truncated = limited(value, limit, ordered=True)
+    return Found(msgspec.Raw(range_json(embedded.with_steps(first), times_ms)), truncated)
 
 
 @_answering("series", "GET", "POST")
-def series(parameters: Parameters) -> Any:
-    selectors, span = parameters.selectors(needed=True), parameters.span_ms()
-    with embedded.reading() as reader:
-        return _limited(reader.series(selectors, *span), parameters)
+def series(parameters: Parameters) -> Found:
+    return _first(_series(parameters, needed=True), parameters)
 
 
 @_answering("labels", "GET", "POST")
-def label_names(parameters: Parameters) -> Any:
-    selectors, span = parameters.selectors(needed=False), parameters.span_ms()
+def label_names(parameters: Parameters) -> Found:
+    if parameters.given("match[]"):
+        return _first(sorted({name for labels in _series(parameters) for name in labels}), parameters)
     with embedded.reading() as reader:
-        if not selectors:
-            return _limited(reader.label_names(), parameters)
-        return _limited(sorted({name for labels in reader.series(selectors, *span) for name in labels}), parameters)
+        return _first(reader.label_names(), parameters)
 
 
 @_answering("label/{name}/values", "GET")
-def label_values(parameters: Parameters, name: str) -> Any:
-    selectors, span = parameters.selectors(needed=False), parameters.span_ms()
+def label_values(parameters: Parameters, name: str) -> Found:
+    if parameters.given("match[]"):
+        return _first(sorted({labels[name] for labels in _series(parameters) if name in labels}), parameters)
     with embedded.reading() as reader:
-        if not selectors:
-            return _limited(reader.label_values(name), parameters)
-        found = {labels[name] for labels in reader.series(selectors, *span) if name in labels}
-        return _limited(sorted(found), parameters)
+        return _first(reader.label_values(name), parameters)
+
+
+@_answering("metadata", "GET")
+def metadata(parameters: Parameters) -> Found:
+    """What writers said last of each family, and what is known of ours: one entry where Prometheus may have several."""
+    limit, wanted = parameters.whole_number("limit", -1), parameters.text("metric")
+    # Checked alone: no family has more than one.
+    parameters.whole_number("limit_per_metric", -1)
+    with embedded.reading() as reader:
+        own = own_among(set(reader.label_values(METRIC_NAME)))
+        known = {each.family: each for each in (*own, *kept(store_path()))}
+    chosen = [each for family, each in sorted(known.items()) if wanted in ("", family)]
+    first = chosen if limit < 0 else chosen[:limit]
+    return Found({each.family: [{"type": each.kind, "help": each.help, "unit": each.unit}] for each in first})
 
 
 @_answering("status/buildinfo", "GET")
-def build_information(parameters: Parameters) -> Any:
+def build_information(parameters: Parameters) -> Found:
     """Clients choose features by this: what is answered is what Prometheus 3.0 answers, or refused."""
     unknown_here = dict.fromkeys(("branch", "buildUser", "buildDate", "goVersion"), "")
-    return {"version": "3.0.0", "revision": f"headworks-{PROTOCOL}", **unknown_here}
+    return Found({"version": "3.0.0", "revision": f"headworks-{PROTOCOL}", **unknown_here})
 
 
 def unknown(request: HttpRequest, rest: str) -> HttpResponse:
@@ -126,9 +153,15 @@ def _passed_on(path: str, parameters: Parameters, method: str) -> HttpResponse:
     return HttpResponse(answer.body, status=answer.status, content_type=_JSON)
 
 
-def _limited(found: list[T], parameters: Parameters) -> list[T]:
-    limit = parameters.limit()
-    return found[:limit] if limit else found
+def _series(parameters: Parameters, *, needed: bool = False) -> list[Labels]:
+    selectors, span, budget = parameters.selectors(needed=needed), parameters.span_ms(), embedded.budget()
+    with embedded.reading() as reader:
+        return reader.series(selectors, *span, budget.touch)
+
+
+def _first(found: list[T], parameters: Parameters) -> Found:
+    limit = parameters.limit() or len(found)
+    return Found(found[:limit], len(found) > limit)
 
 
 def _json(body: dict[str, Any], status: int = HTTPStatus.OK) -> HttpResponse:

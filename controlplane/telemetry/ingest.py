@@ -18,11 +18,15 @@ from controlplane import settings_rows as rows
 from controlplane.core.asgi import Application, Receive, Send, send_whole
 from controlplane.core.errors import Malformed, Refused, TooLarge, problem_response
 from controlplane.telemetry import receiver
+from controlplane.telemetry.metrics import REFUSED_BODIES, SAMPLES
 from controlplane.telemetry.refusals import Busy
 
 log = logging.getLogger(__name__)
 
 PATH = "/prometheus/api/v1/write"
+# Of remote write 2.0, whose senders look for them in every answer.
+_SAMPLES_WRITTEN = "X-Prometheus-Remote-Write-Samples-Written"
+_NOT_WRITTEN = {f"X-Prometheus-Remote-Write-{what}-Written": "0" for what in ("Histograms", "Exemplars")}
 # A body is some 100 KB: a writer that takes longer has lost its connection.
 _BODY_SECONDS = 30.0
 # Bodies in hand; the rest are told to come again, so that memory is bounded.
@@ -47,7 +51,7 @@ def with_remote_write(site: Application) -> Application:
             await site(scope, receive, send)
             return
         if in_hand >= _IN_HAND_MAX:
-            await send_whole(send, problem_response(Busy("too many writes at once; send again")))
+            await send_whole(send, _refusal(Busy("too many writes at once; send again")))
             return
         in_hand += 1
         try:
@@ -64,13 +68,19 @@ async def _written(scope: dict[str, Any], receive: Receive) -> HttpResponse:
     try:
         target = await _in_thread(lambda: receiver.authenticated(ASGIRequest(scope, io.BytesIO())))
         body = await _body(receive, rows.METRICS_BODY_MAX_BYTES.read())
-        await _in_thread(lambda: receiver.take(target, body))
+        samples = await _in_thread(lambda: receiver.take(target, body))
     except Refused as refused:
-        return problem_response(refused)
+        return _refusal(refused)
     except Error as error:
         log.error("a write could not be checked: %s", error)
-        return problem_response(Busy("the database does not answer now; send again"))
-    return HttpResponse(status=HTTPStatus.NO_CONTENT)
+        return _refusal(Busy("the database does not answer now; send again"))
+    SAMPLES.inc(samples)
+    return HttpResponse(status=HTTPStatus.NO_CONTENT, headers={**_NOT_WRITTEN, _SAMPLES_WRITTEN: str(samples)})
+
+
+def _refusal(refused: Refused) -> HttpResponse:
+    REFUSED_BODIES.labels(refused.code).inc()
+    return problem_response(refused)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

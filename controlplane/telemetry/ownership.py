@@ -8,8 +8,10 @@ from controlplane.core.models import TargetKind
 from controlplane.telemetry.store.writer import Owner
 from wire.problems import Problem, pointer
 from wire.remote_write import Bounds, labels_of
-from wire.write_body import Key
+from wire.write_body import METRIC_NAME, Key
 
+# Of a recorded series' name; an engine's own has one.
+_RECORDED_COLONS = 2
 # Labels that say whose series it is; a writer's series carry its own one and no other.
 _OWNER_LABELS = tuple(kind.value for kind in TargetKind)
 
@@ -38,6 +40,9 @@ def check_series(
 def _foreign(owner: Owner, labels: dict[str, str]) -> list[Problem]:
     problems = []
     mine = f'every series of {owner.label} {owner.name} carries {owner.label}="{owner.name}"'
+    if labels.get(METRIC_NAME, "").count(":") >= _RECORDED_COLONS:
+        message = "names of the form level:metric:operations are recorded here from others; give another"
+        problems.append(Problem(f"/{METRIC_NAME}", "recorded_name", message))
     if owner.label not in labels:
         problems.append(Problem(f"/{owner.label}", "missing_owner", mine))
     for label in _OWNER_LABELS:

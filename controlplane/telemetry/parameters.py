@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -16,21 +17,27 @@ from controlplane.telemetry.store.matching import Matcher
 
 # Times beyond the year 9999, and everything that would not fit an integer of 64 bits after some arithmetic.
 _MAX_SECONDS = 253_402_300_799.0
+_WHOLE_NUMBER = re.compile(r"[-+]?[0-9]{1,18}")
+_SHOWN_CHARACTERS = 100
 
 
 class Parameters:
     """What a caller gave, in the address or as a form. Every method raises BadQuery naming the parameter."""
 
     def __init__(self, request: HttpRequest, now_ms: int) -> None:
-        self._sources = [request.GET, request.POST] if request.method == "POST" else [request.GET]
+        # As in Prometheus, the form goes before the address.
+        self._sources = [request.POST, request.GET] if request.method == "POST" else [request.GET]
         self._now_ms = now_ms
 
     def all(self) -> list[tuple[str, str]]:
         return [(name, value) for source in self._sources for name, values in source.lists() for value in values]
 
     def text(self, name: str) -> str:
-        values = [value for given, value in self.all() if given == name]
-        return values[0] if values else ""
+        return next(iter(self.given(name)), "")
+
+    def given(self, name: str) -> list[str]:
+        """Every value of a parameter that may be given several times."""
+        return [value for given, value in self.all() if given == name]
 
     def query(self) -> str:
         text = self.text("query")
@@ -91,7 +98,7 @@ class Parameters:
 
     def selectors(self, *, needed: bool) -> Sequence[Sequence[Matcher]]:
         """The matchers of each `match[]`."""
-        given = [value for name, value in self.all() if name == "match[]"]
+        given = self.given("match[]")
         if needed and not given:
             raise BadQuery('no match[] parameter provided: give a series selector such as up{node="n-1"}')
         return [parse_selector(text) for text in given]
@@ -106,7 +113,15 @@ class Parameters:
 
     def limit(self) -> int:
         """How many items are answered at most; 0: all."""
-        text = self.text("limit") or "0"
-        if not (text.isascii() and text.isdigit() and len(text) <= 9):
-            raise BadQuery('invalid parameter "limit": give a whole number, or 0 for no limit')
+        limit = self.whole_number("limit", 0)
+        if limit < 0:
+            raise BadQuery('invalid parameter "limit": limit must be non-negative')
+        return limit
+
+    def whole_number(self, name: str, default: int) -> int:
+        text = self.text(name)
+        if not text:
+            return default
+        if not _WHOLE_NUMBER.fullmatch(text):
+            raise BadQuery(f'invalid parameter "{name}": give a whole number, not {text[:_SHOWN_CHARACTERS]!r}')
         return int(text)

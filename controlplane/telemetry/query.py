@@ -7,19 +7,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
 from controlplane import settings_rows as rows
 from controlplane.telemetry import embedded
-from controlplane.telemetry.promql.errors import BadQuery, QueryError, TimedOut, Unavailable
+from controlplane.telemetry.promql.errors import BadQuery, QueryError, TimedOut, Unanswerable, Unavailable
 from controlplane.telemetry.promql.values import Scalar, Vector
 from controlplane.telemetry.results import Sample, Series, samples_from, samples_of, series_from, series_of
 from controlplane.telemetry.upstream import Answer, UpstreamAway, call
 
 __all__ = ["QueryError", "Sample", "Series", "ask", "instant", "range_"]
 
-_FORM = {"Content-Type": "application/x-www-form-urlencoded", "User-Agent": "headworks"}
+_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+# Source: https://prometheus.io/docs/prometheus/latest/querying/api/#format-overview
+_ERRORS_BY_TYPE: dict[str, type[QueryError]] = {
+    "bad_data": BadQuery,
+    "execution": Unanswerable,
+    "timeout": TimedOut,
+    "canceled": TimedOut,
+}
+_ERRORS_BY_STATUS: dict[int, type[QueryError]] = {
+    HTTPStatus.BAD_REQUEST: BadQuery,
+    HTTPStatus.UNPROCESSABLE_ENTITY: Unanswerable,
+}
 
 
 def instant(promql: str, at_ms: int) -> list[Sample]:
@@ -38,18 +50,22 @@ def range_(promql: str, start_ms: int, end_ms: int, step_ms: int) -> list[Series
     if rows.PROMETHEUS_URL.read():
         asked = {"query": promql, "start": start_ms / 1000, "end": end_ms / 1000, "step": step_ms / 1000}
         return series_from(_data("query_range", asked))
-    return series_of(embedded.ranged(promql, times_ms), times_ms)
+    return series_of(embedded.ranged(promql, times_ms, end_ms), times_ms)
 
 
 def ask(path: str, parameters: list[tuple[str, str]], *, method: str = "POST") -> Answer:
-    """Ask the external server under …/api/v1/. Raises Unavailable."""
+    """The external server's answer under …/api/v1/. An error of it is raised as the QueryError that it means."""
     url = f"{rows.PROMETHEUS_URL.read().rstrip('/')}/api/v1/{path}"
     try:
         if method == "POST":
-            return call("POST", url, urlencode(parameters).encode(), _FORM)
-        return call("GET", f"{url}?{urlencode(parameters)}" if parameters else url, None, {"User-Agent": "headworks"})
+            answer = call("POST", url, urlencode(parameters).encode(), _FORM)
+        else:
+            answer = call("GET", f"{url}?{urlencode(parameters)}" if parameters else url, None, {})
     except UpstreamAway as error:
         raise Unavailable(str(error)) from error
+    if answer.status != HTTPStatus.OK:
+        raise _error(answer)
+    return answer
 
 
 def _data(path: str, asked: Mapping[str, object]) -> Any:
@@ -58,8 +74,17 @@ def _data(path: str, asked: Mapping[str, object]) -> Any:
         body = json.loads(answer.body)
         if body["status"] == "success":
             return body["data"]
-        said, kind = str(body["error"]), str(body.get("errorType", ""))
     except (ValueError, KeyError, TypeError) as error:
         raise Unavailable(f"the metrics server answered {answer.status} without Prometheus' JSON") from error
-    known: dict[str, type[QueryError]] = {"bad_data": BadQuery, "timeout": TimedOut, "execution": QueryError}
-    raise known.get(kind, BadQuery if answer.status in (400, 422) else Unavailable)(said)
+    raise _error(answer)
+
+
+def _error(answer: Answer) -> QueryError:
+    """What the server's error means; VictoriaMetrics gives the status in the place of Prometheus' error type."""
+    try:
+        body = json.loads(answer.body)
+        said, kind = str(body["error"]), str(body.get("errorType", ""))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        # A proxy's page, a wrong address: nothing that the query could mend.
+        return Unavailable(f"the metrics server answered {answer.status} without Prometheus' JSON")
+    return (_ERRORS_BY_TYPE.get(kind) or _ERRORS_BY_STATUS.get(answer.status, Unavailable))(said)

@@ -1,7 +1,7 @@
 """The remote-write receiver: who writes → what → may they → keep it, here or in the external server.
 
-204: all samples are durable. 400 and 413: nothing was kept, and the same body will never be taken. 503, and 429 from an
-external server: nothing was kept; send the same again after Retry-After seconds.
+204: all samples are durable; headers say how many. 400, 413: nothing was kept, and the same body will never be taken.
+503, and 429 while much waits for the external server: nothing was kept; send the same again after Retry-After seconds.
 """
 
 from __future__ import annotations
@@ -12,31 +12,34 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from http import HTTPStatus
 from pathlib import Path
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.utils import timezone
 
 from controlplane import settings_rows as rows
-from controlplane.core.errors import MethodNotAllowed, Refused, TooLarge, problem_response
+from controlplane.core.errors import MethodNotAllowed, TooLarge
 from controlplane.core.models import Target, TargetKind
 from controlplane.core.security import target_of
 from controlplane.telemetry import forwarding
 from controlplane.telemetry.ownership import check_series
 from controlplane.telemetry.refusals import BadWrite, Busy, UnsupportedForm
+from controlplane.telemetry.store import metadata
 from controlplane.telemetry.store.admission import Window
 from controlplane.telemetry.store.database import FILE_NAME, StoreUnavailable
 from controlplane.telemetry.store.packing import pack
 from controlplane.telemetry.store.writer import NotStored, Owner, SeriesRemoved, writer_of
 from wire.problems import Problem
 from wire.remote_write import BadBody, Body, BodyTooLarge, Bounds, decode
-from wire.write_body import CONTENT_ENCODING
+from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE
 
 log = logging.getLogger(__name__)
 
+# The message of remote write 1.0.
+MESSAGE = "prometheus.WriteRequest"
 _SHOWN_PROBLEMS = 10
+_SHOWN_CHARACTERS = 100
 # Pushes within this time count as one, so that not each costs a write.
 _PUSH_STEP = timedelta(seconds=5)
 # A hostile body can take hundreds of MB while it is decoded: one at a time. It is work for one core in any case.
@@ -49,26 +52,25 @@ def store_path() -> Path:
     return Path(settings.DATA_DIR) / FILE_NAME
 
 
-def receive(request: HttpRequest) -> HttpResponse:
-    """Answer one write. A refusal is a problem body that names every reason."""
-    try:
-        target = authenticated(request)
-        take(target, request.read(rows.METRICS_BODY_MAX_BYTES.read() + 1))
-    except Refused as refused:
-        return problem_response(refused)
-    return HttpResponse(status=HTTPStatus.NO_CONTENT)
-
-
 def authenticated(request: HttpRequest) -> Target:
     """Who writes, known before its body is read. Raises Refused."""
     if request.method != "POST":
         raise MethodNotAllowed("write with POST")
     target = target_of(request)
-    encoding = request.headers.get("content-encoding", CONTENT_ENCODING)
-    if encoding != CONTENT_ENCODING or "io.prometheus.write.v2" in request.headers.get("content-type", ""):
-        raise UnsupportedForm("send remote write 1.0: application/x-protobuf, Content-Encoding: snappy")
+    _check_form(request)
     _note_push(target)
     return target
+
+
+def _check_form(request: HttpRequest) -> None:
+    """Raises UnsupportedForm. A sender that is told so takes another form that it has, such as 1.0 in place of 2.0."""
+    encoding = request.headers.get("content-encoding", CONTENT_ENCODING)
+    if encoding != CONTENT_ENCODING:
+        raise UnsupportedForm(f"send Content-Encoding: {CONTENT_ENCODING}, not {encoding[:_SHOWN_CHARACTERS]!r}")
+    kind, *parameters = (part.strip() for part in (request.headers.get("content-type") or CONTENT_TYPE).split(";"))
+    message = [part.removeprefix("proto=").strip('"') for part in parameters if part.startswith("proto=")]
+    if kind != CONTENT_TYPE or message not in ([], [MESSAGE]):
+        raise UnsupportedForm(f"send remote write 1.0: Content-Type: {CONTENT_TYPE}, or with ;proto={MESSAGE}")
 
 
 def _note_push(target: Target) -> None:
@@ -79,8 +81,8 @@ def _note_push(target: Target) -> None:
     Target.objects.filter(pk=target.pk).update(last_pushed_at=now, last_seen_at=now)
 
 
-def take(target: Target, raw: bytes) -> None:
-    """Keep a body whole. Raises Refused; nothing of it is kept then."""
+def take(target: Target, raw: bytes) -> int:
+    """Keep a body whole; how many samples it has. Raises Refused; nothing of it is kept then."""
     bounds = Bounds(
         body_bytes=rows.METRICS_BODY_MAX_BYTES.read(),
         labels=rows.METRICS_LABELS_MAX.read(),
@@ -91,14 +93,17 @@ def take(target: Target, raw: bytes) -> None:
     if url := rows.REMOTE_WRITE_URL.read():
         _refuse(forwarding.check(owner, body.keys, bounds))
         forwarding.pass_on(url, raw)
-        return
+        return len(body.values)
     try:
         _store(owner, body, bounds)
+        if body.metadata:
+            metadata.keep(store_path(), body.metadata)
     except NotStored as error:
         _refuse(error.problems)
     except StoreUnavailable as error:
         log.error("%s", error)
         raise Busy("the metric store cannot be written now; send again") from error
+    return len(body.values)
 
 
 def _decoded(raw: bytes, bounds: Bounds) -> Body:

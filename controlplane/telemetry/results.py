@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from itertools import compress
 from typing import Any, NamedTuple
 
@@ -12,6 +13,8 @@ from controlplane.telemetry.promql.errors import Unavailable
 from controlplane.telemetry.promql.values import Labels, Scalar, Value, Vector, Windows, identity
 from controlplane.telemetry.store.columns import Floats, Ints
 
+# Between them Prometheus writes all digits, and Python some powers of ten.
+_PLAIN_FROM, _PLAIN_BELOW = 1e-6, 1e21
 _NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 
 
@@ -34,6 +37,8 @@ class Series(NamedTuple):
 def number(value: float) -> str:
     """A value as Prometheus writes it into JSON."""
     text = repr(value).removesuffix(".0")
+    if "e" in text and _PLAIN_FROM <= abs(value) < _PLAIN_BELOW:
+        text = format(Decimal(text), "f")
     return _NOT_FINITE.get(text, text)
 
 
@@ -64,6 +69,29 @@ def series_of(value: Scalar | Vector | Windows, times_ms: Ints) -> list[Series]:
                 if here.any()
             ]
     return sorted(found, key=lambda series: identity(series.labels))
+
+
+def limited(value: Value, limit: int, *, ordered: bool) -> tuple[Value, bool]:
+    """The first `limit` series of a result (0: all), and whether there were more.
+
+    `ordered`: first by their labels, as the series of a matrix stand; an instant vector has an order of its own.
+    """
+    match value:
+        case Vector():
+            rows = np.flatnonzero(value.present.any(axis=1)).tolist()
+        case Windows():
+            rows = np.flatnonzero(value.hi[:, 0] > value.lo[:, 0]).tolist()
+        case _:
+            return value, False
+    if not 0 < limit < len(rows):
+        return value, False
+    if ordered:
+        rows.sort(key=lambda row: identity(value.labels[row]))
+    first = np.array(rows[:limit])
+    if isinstance(value, Vector):
+        return value.rows(first), True
+    labels = [value.labels[row] for row in rows[:limit]]
+    return value._replace(labels=labels, lo=value.lo[first], hi=value.hi[first]), True
 
 
 def instant_json(value: Value, at_ms: int) -> bytes:
@@ -114,9 +142,11 @@ def _row(labels: Labels, times: list[bytes], values: Floats) -> bytes:
 
 
 def _texts(values: Floats) -> list[bytes]:
-    if not np.isfinite(values).all():
+    text: bytes = msgspec.json.encode(values.tolist())[1:-1]
+    # A power of ten, or null where a value is not finite.
+    if b"e" in text or b"n" in text:
         return [number(value).encode() for value in values.tolist()]
-    return msgspec.json.encode(values.tolist())[1:-1].replace(b".0,", b",").removesuffix(b".0").split(b",")
+    return text.replace(b".0,", b",").removesuffix(b".0").split(b",")
 
 
 def _seconds(time_ms: int) -> bytes:

@@ -1,17 +1,22 @@
-"""Scheduled work on the embedded metric store."""
+"""Scheduled work on the embedded metric store, and recording rules."""
 
 from __future__ import annotations
 
 import time
+from threading import Lock
 
 from celery import shared_task
 
 from controlplane import settings_rows as rows
+from controlplane.telemetry.decisions import retention
+from controlplane.telemetry.decisions.models import Decision, MinuteSketch
 from controlplane.telemetry.receiver import store_path
+from controlplane.telemetry.recording.loop import evaluate_due
 from controlplane.telemetry.store.packing import pack
 from controlplane.telemetry.store.retention import prune
 
-_DAY_MS = 86_400_000
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
 
 
 @shared_task  # type: ignore[untyped-decorator]
@@ -26,3 +31,29 @@ def compact_metrics() -> int:
     packed = pack(store_path(), now_ms - rows.METRICS_PACK_SECONDS.read() * 1000)
     prune(store_path(), now_ms - rows.METRICS_KEEP_DAYS.read() * _DAY_MS, rows.METRICS_MAX_BYTES.read())
     return packed
+
+
+@shared_task  # type: ignore[untyped-decorator]
+def record_series() -> int:
+    """Evaluate the recording rules whose time has come; how many. One such task a worker, as queries can be slow."""
+    if not _recording.acquire(blocking=False):
+        return 0
+    try:
+        return evaluate_due()
+    finally:
+        _recording.release()
+
+
+_recording = Lock()
+
+
+@shared_task  # type: ignore[untyped-decorator]
+def forget_decisions() -> int:
+    """Remove decisions and sketches that are too old or too many, and give their space back; rows removed."""
+    now_ms = int(time.time() * 1000)
+    oldest_decision_ms = now_ms - rows.DECISIONS_KEEP_HOURS.read() * _HOUR_MS
+    oldest_sketch_ms = now_ms - rows.SKETCHES_KEEP_DAYS.read() * _DAY_MS
+    removed = retention.forget(Decision, oldest_decision_ms, rows.DECISIONS_ROWS_MAX.read())
+    removed += retention.forget(MinuteSketch, oldest_sketch_ms, rows.SKETCHES_ROWS_MAX.read())
+    retention.give_space_back()
+    return removed

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import socket
 import ssl
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -24,24 +27,51 @@ class Answer(NamedTuple):
 
 
 def call(method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-    """Raises UpstreamAway."""
+    """One request and its whole answer, within HEADWORKS_METRICS_UPSTREAM_SECONDS. Raises UpstreamAway."""
     parts = urlsplit(url)
-    timeout = rows.METRICS_UPSTREAM_SECONDS.read()
+    seconds = rows.METRICS_UPSTREAM_SECONDS.read()
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
         context = ssl.create_default_context()
-        connection = http.client.HTTPSConnection(parts.netloc, timeout=timeout, context=context)
+        connection = http.client.HTTPSConnection(parts.netloc, timeout=seconds, context=context)
     else:
-        connection = http.client.HTTPConnection(parts.netloc, timeout=timeout)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)
     try:
-        path = parts.path + (f"?{parts.query}" if parts.query else "")
-        connection.request(method, path or "/", body, dict(headers))
-        response = connection.getresponse()
-        text = response.read(_ANSWER_MAX_BYTES + 1)
+        connection.connect()
+        with _cut_after(seconds, connection.sock) as cut:
+            path = parts.path + (f"?{parts.query}" if parts.query else "")
+            connection.request(method, path or "/", body, {"User-Agent": "headworks", **headers})
+            response = connection.getresponse()
+            text = response.read(_ANSWER_MAX_BYTES + 1)
+            # Read by size, an answer that ends early looks whole.
+            missing = response.length or 0
     except (OSError, http.client.HTTPException) as error:
         raise UpstreamAway(f"the metrics server {parts.netloc} does not answer: {error}") from error
     finally:
         connection.close()
+    if cut.is_set():
+        raise UpstreamAway(f"the metrics server {parts.netloc} did not answer within {seconds} s")
     if len(text) > _ANSWER_MAX_BYTES:
         raise UpstreamAway(f"the metrics server {parts.netloc} answered with more than {_ANSWER_MAX_BYTES} bytes")
+    if missing:
+        raise UpstreamAway(f"the metrics server {parts.netloc} ended its answer {missing} bytes early")
     return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, text)
+
+
+@contextmanager
+def _cut_after(seconds: float, connected: socket.socket) -> Iterator[threading.Event]:
+    """The connection ends after `seconds`, as the event tells: a socket's own timeout begins anew with each byte."""
+    cut = threading.Event()
+
+    def end() -> None:
+        cut.set()
+        with suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield cut
+    finally:
+        timer.cancel()

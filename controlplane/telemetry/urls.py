@@ -1,16 +1,17 @@
-"""Addresses under /prometheus/api/v1/."""
+"""Addresses under /prometheus/. Writes are answered beside Django (ingest.py)."""
 
 from django.urls import URLPattern, path, re_path
 
-from controlplane.telemetry import http_api
+from controlplane.telemetry import federation, http_api
 
 urlpatterns: list[URLPattern] = [
-    path("write", http_api.write),
-    path("query", http_api.instant_query),
-    path("query_range", http_api.range_query),
-    path("series", http_api.series),
-    path("labels", http_api.label_names),
-    path("label/<str:name>/values", http_api.label_values),
-    path("status/buildinfo", http_api.build_information),
+    path("federate", federation.federate),
+    path("api/v1/query", http_api.instant_query),
+    path("api/v1/query_range", http_api.range_query),
+    path("api/v1/series", http_api.series),
+    path("api/v1/labels", http_api.label_names),
+    path("api/v1/label/<str:name>/values", http_api.label_values),
+    path("api/v1/metadata", http_api.metadata),
+    path("api/v1/status/buildinfo", http_api.build_information),
     re_path(r"^(?P<rest>.*)$", http_api.unknown),
 ]

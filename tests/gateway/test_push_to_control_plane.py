@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,30 @@ def test_a_gateway_cannot_write_the_series_of_another(live: Live) -> None:
 
 def times_ms(row: dict[str, Any]) -> list[int]:
     return [int(float(at_seconds) * 1000) for at_seconds, _ in row["values"]]
+
+
+def test_the_control_plane_says_why_a_request_was_refused_and_how_long_requests_were(
+    live: Live, gateway: tuple[Process, str]
+) -> None:
+    process, gateway_url = gateway
+    live.rest.post("/tenants", {"name": "acme", "tpm_limit": 100})
+    key = live.rest.call("POST", "/tenants/acme/keys", {"label": "k"}, wait="applied", timeout=10)
+    body = json.dumps(
+        {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "n": 50, "max_tokens": 9}
+    ).encode()
+    headers = {"Authorization": f"Bearer {key['secret']}", "X-Request-Id": "why/this:1"}
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(f"{gateway_url}/v1/chat/completions", body, headers))
+    assert refused.value.code == 400
+    listed = "/decisions?tenant=acme&reason=never_fits"
+    wait_for(lambda: live.rest.get(listed)["items"], 20, "the decision to be told")
+    (decision,) = live.rest.get("/decisions/why/this:1")["decisions"]
+    assert (decision["gateway"], decision["tenant"], decision["pool"]) == ("gw", "acme", "chat")
+    assert decision["numbers"]["limit"] == 100
+    assert "gateway gw refused request why/this:1 of tenant acme" in decision["words"]
+    assert "the limit is 100 a minute" in decision["words"]
+    # A gateway that leaves tells of the minute that has not ended.
+    process.stop()
+    until = datetime.fromtimestamp(time.time() + 120, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    (asked,) = live.rest.get(f"/sketches?until={until}&by=tenant")["items"]
+    assert (asked["tenant"], asked["arrivals"], asked["max_tokens"]["p50"]) == ("acme", 1, 9)

@@ -5,7 +5,7 @@ import struct
 import pytest
 from cramjam import snappy
 
-from wire.remote_write import BadBody, BodyTooLarge, Bounds, decode, decode_series, labels_of
+from wire.remote_write import BadBody, BodyTooLarge, Bounds, Metadata, decode, decode_series, labels_of
 from wire.remote_write_pb2 import Label, WriteRequest
 from wire.write_body import Series, encode, key_of
 
@@ -24,6 +24,7 @@ def test_a_whole_protobuf_message_of_prometheus_is_read():
     metadata = b"\x1a\x06\x08\x01\x12\x02up"
     body = snappy.compress_raw(b"\x0a" + bytes([len(series)]) + series + metadata)
     assert decode_series(bytes(body), BOUNDS) == [Series({"__name__": "up"}, [(1000, 1.5)])]
+    assert decode(bytes(body), BOUNDS).metadata == [Metadata("up", "counter", "", "")]
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,8 @@ def test_a_whole_protobuf_message_of_prometheus_is_read():
         (bytes(snappy.compress_raw(b"no protobuf at all")), "not_protobuf"),
         (bytes(snappy.compress_raw(b"\x0a\xff\x01")), "not_protobuf"),
         (bytes(snappy.compress_raw(b"\x0a\x04\x22\x02\x08\x01")), "native_histogram"),
+        (bytes(snappy.compress_raw(b"\x1a\x02\x08\x01")), "metadata_name"),
+        (bytes(snappy.compress_raw(b"\x1a\x05\x08\x08\x12\x01a")), "metadata_type"),
     ],
 )
 def test_a_body_that_cannot_be_read_is_refused_by_name(body, reason):

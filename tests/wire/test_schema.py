@@ -23,6 +23,7 @@ from wire.messages import (
 )
 from wire.problems import Problem, type_problems
 from wire.schema import schemas
+from wire.sketches import Sketch
 from wire.snapshot import NodeSnapshot
 
 HASH = content_hash(gateway_content())
@@ -45,6 +46,7 @@ EXAMPLES: dict[str, list[Any]] = {
     ],
     "events": [[Event("boot-1-17", 1, "node-1", "xid", "GPU-1", "critical", "XID 79: fell off the bus")]],
     "decisions": [[Decision("req-1", 1, 2, "quota", "tenant_tpm", 429, tenant="acme", numbers={"used_tokens": 5})]],
+    "sketches": [[Sketch(60_000, "acme", "batch", "chat", 2, [(33, 1), (447, 1)], [(5, 2)], [(0, 1)]), Sketch(0)]],
     "enrol-request": [EnrolRequest("j" * 43, "node", "node-1", "0.1.0", 1)],
     "enrol-answer": [EnrolAnswer(1, "t" * 43, 1_800_000_000_000)],
 }
@@ -58,6 +60,7 @@ BROKEN: dict[str, Any] = {
     "node-report": {"version": "0.1.0", "engines": [{"name": "e1", "state": "asleep"}]},
     "events": [{"id": "short"}],
     "decisions": [{"request_id": "req-1", "at": 1, "revision": 2, "stage": "quota", "reason": "r", "status": 42}],
+    "sketches": [{"minute": 60_001}],
     "enrol-request": {"join_token": "short", "kind": "node", "name": "node-1", "version": "0.1.0", "protocol": 1},
     "enrol-answer": {"target_id": 1, "token": "t" * 43},
 }

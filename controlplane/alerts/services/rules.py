@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Annotated
 
-import promql_parser as ast
 from django.db.models import Count
 from django.utils import timezone
 from msgspec import Meta
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from controlplane import settings_rows
 from controlplane.alerts import models as rows
 from controlplane.alerts.annotation import refusal
 from controlplane.alerts.services import incidents
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.nouns import PAGE_ROWS, Noun, page_of
-from controlplane.telemetry.promql.errors import QueryError, Unsupported
-from controlplane.telemetry.promql.grammar import MAX_CHARACTERS, parse
+from controlplane.telemetry.expressions import LABELS_MAX, Expression, LabelName, LabelValue
 from wire.canonical import Document
 
 LIKE_RULE_NAME = f.Like(
@@ -30,30 +26,7 @@ LIKE_RULE_NAME = f.Like(
 )
 # Set by the rule itself.
 RESERVED_LABELS = ("alertname", "severity")
-LABELS_MAX, ANNOTATIONS_MAX = 20, 20
-LABEL_VALUE_MAX_CHARACTERS, ANNOTATION_MAX_CHARACTERS = 200, 1000
-_LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]{0,99}")
-
-
-def _evaluable(expr: str) -> str:
-    try:
-        tree = parse(expr)
-    except Unsupported as error:
-        # An external server evaluates all of PromQL.
-        if not settings_rows.PROMETHEUS_URL.read():
-            raise PydanticCustomError("promql", "{message}", {"message": str(error)}) from error
-        return expr
-    except QueryError as error:
-        raise PydanticCustomError("promql", "{message}", {"message": str(error)}) from error
-    if isinstance(tree, ast.MatrixSelector | ast.StringLiteral):
-        raise PydanticCustomError("promql", "give an expression whose result is an instant vector or a scalar")
-    return expr
-
-
-def _label_name(name: str) -> str:
-    if not _LABEL_NAME.fullmatch(name):
-        raise PydanticCustomError("label", "give up to 100 of letters, digits and _, not a digit or __ first")
-    return name
+ANNOTATIONS_MAX, ANNOTATION_MAX_CHARACTERS = 20, 1000
 
 
 def _free_label_name(name: str) -> str:
@@ -62,21 +35,12 @@ def _free_label_name(name: str) -> str:
     return name
 
 
-def _plain(text: str) -> str:
-    if "{{" in text:
-        raise PydanticCustomError("template", "labels say what is the same incident: no templates, put it into a text")
-    return text
-
-
 def _template(text: str) -> str:
     if message := refusal(text):
         raise PydanticCustomError("template", "{message}", {"message": message})
     return text
 
 
-Expression = Annotated[f.Text, Field(min_length=1, max_length=MAX_CHARACTERS), AfterValidator(_evaluable)]
-LabelName = Annotated[f.Text, AfterValidator(_label_name)]
-LabelValue = Annotated[f.Text, Field(min_length=1, max_length=LABEL_VALUE_MAX_CHARACTERS), AfterValidator(_plain)]
 Labels = Annotated[
     dict[Annotated[LabelName, AfterValidator(_free_label_name)], LabelValue], Field(max_length=LABELS_MAX)
 ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from cramjam import zstd
+from cramjam import DecompressionError, zstd
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
@@ -16,6 +16,10 @@ Bools = NDArray[np.bool_]
 # Fast, since a writer waits for it; packing compresses well later.
 _BATCH_LEVEL = 1
 _SAMPLE_BYTES = 24
+
+
+class Damaged(RuntimeError):
+    """Bytes of the store that are not what was written."""
 
 
 class Columns(NamedTuple):
@@ -46,6 +50,10 @@ def pack_batch(columns: Columns) -> bytes:
 
 
 def unpack_batch(data: bytes) -> Columns:
-    raw = np.frombuffer(bytes(zstd.decompress(data)), np.int64)
+    """Raises Damaged."""
+    try:
+        raw = np.frombuffer(bytes(zstd.decompress(data)), np.int64)
+    except (DecompressionError, ValueError) as error:
+        raise Damaged(f"samples that were not packed yet cannot be read: {error}") from error
     count = len(raw) * 8 // _SAMPLE_BYTES
     return Columns(raw[:count], raw[count : 2 * count], raw[2 * count :].view(np.float64))

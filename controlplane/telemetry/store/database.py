@@ -9,10 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from controlplane.telemetry.store.columns import Damaged
+
 FILE_NAME = "metrics.sqlite3"
-VERSION = 1
 _BUSY_SECONDS = 5.0
 _CACHE_KIB = 32 << 10
+# A row without a rowid keeps a quarter of a page beside its neighbours and takes whole pages for the rest: the largest
+# chunks, of values that do not compress, fit that.
+_PAGE_BYTES = 16 << 10
+_LOG_PAGES = (4 << 20) // _PAGE_BYTES
 _making = threading.Lock()
 
 # Ids grow and are never given twice (AUTOINCREMENT), so that what a process remembers by id stays true.
@@ -33,6 +38,16 @@ CREATE INDEX chunk_age ON chunk (newest_ms);
 CREATE TABLE moved (series_removals INTEGER NOT NULL, packed_seq INTEGER NOT NULL);
 INSERT INTO moved VALUES (0, 0);
 """
+# Number: the order of writing.
+_METADATA = """
+CREATE TABLE metadata (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, family TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, help TEXT NOT NULL,
+    unit TEXT NOT NULL
+);
+"""
+# What each version added to the one before.
+_VERSIONS = (_TABLES, _METADATA)
+VERSION = len(_VERSIONS)
 
 
 class StoreUnavailable(RuntimeError):
@@ -53,6 +68,7 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
     try:
         _prepare(connection)
         connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        connection.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
         # FULL: what was answered survives a power cut too.
         connection.execute("PRAGMA synchronous=FULL" if writing else "PRAGMA query_only=ON")
     except (sqlite3.Error, StoreUnavailable) as error:
@@ -73,13 +89,16 @@ def _make(path: Path) -> None:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    # Before the first table: a file's way to give space back is fixed from then on.
+    # Before the first table: a file's pages and its way to give space back are fixed from then on.
     if _version(connection) == 0:
+        connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         connection.execute("PRAGMA journal_mode=WAL")
+    if _version(connection) < VERSION:
         with transaction(connection):
-            if _version(connection) == 0:
-                for statement in _TABLES.strip().split(";\n"):
+            # Another process may have done it meanwhile.
+            if (found := _version(connection)) < VERSION:
+                for statement in "".join(_VERSIONS[found:]).strip().split(";\n"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version={VERSION}")
     if (found := _version(connection)) != VERSION:
@@ -102,5 +121,5 @@ def transaction(connection: sqlite3.Connection, *, writing: bool = True) -> Iter
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, Damaged) as error:
         raise StoreUnavailable(f"the metric store cannot be used now: {error}") from error

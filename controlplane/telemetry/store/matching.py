@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -12,6 +12,8 @@ import numpy as np
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from controlplane.telemetry.store.columns import Ints
+
+Counted = Callable[[int], None]
 
 _MAX_PATTERN_CHARACTERS = 4096
 
@@ -62,18 +64,28 @@ class Matcher:
                 return not self._pattern.isinstance_python(value)
 
 
-def matching_series(connection: sqlite3.Connection, matchers: Sequence[Matcher]) -> Ints:
-    """Ids of the series that every matcher holds for, ascending."""
+def matching_series(connection: sqlite3.Connection, matchers: Sequence[Matcher], counted: Counted) -> Ints:
+    """Ids of the series that every matcher holds for, ascending.
+
+    `counted` is called before each value that is tried, since a hostile regular expression takes some 50 ms for one; it
+    may raise to end the search.
+    """
+
+    def holding(matcher: Matcher, values: Iterable[str]) -> Iterator[tuple[str, bool]]:
+        for value in values:
+            counted(0)
+            yield value, matcher.holds(value)
+
     chosen: Ints | None = None
     excluded: list[Ints] = []
     for matcher in matchers:
         if matcher.holds(""):
             # Series without the label match too: take away those whose value does not.
-            unfit = [value for value in _values(connection, matcher.name) if not matcher.holds(value)]
+            unfit = [value for value, holds in holding(matcher, _values(connection, matcher.name)) if not holds]
             excluded.append(_series_with(connection, matcher.name, unfit))
             continue
         fit = [matcher.value] if matcher.operator is Operator.EQUAL else _values(connection, matcher.name)
-        ids = _series_with(connection, matcher.name, [value for value in fit if matcher.holds(value)])
+        ids = _series_with(connection, matcher.name, [value for value, holds in holding(matcher, fit) if holds])
         chosen = ids if chosen is None else np.intersect1d(chosen, ids, assume_unique=True)
     if chosen is None:
         chosen = _ids(connection.execute("SELECT id FROM series ORDER BY id"))

@@ -13,10 +13,12 @@ import numpy as np
 
 from controlplane.telemetry.store.codec import decode_times, decode_values, encode_times, encode_values
 from controlplane.telemetry.store.columns import Columns, Floats, Ints, joined, unpack_batch
-from controlplane.telemetry.store.database import connect, transaction
+from controlplane.telemetry.store.database import StoreUnavailable, connect, transaction
 
 # An hour at 15 s. Longer chunks pack little better and cost more to read in part.
 CHUNK_SAMPLES = 240
+# However much has gathered, memory stays bounded, and writers wait for no more than the rows of this many.
+_SAMPLES_AT_ONCE = 500_000
 
 _Chunk = tuple[int, int, int, int, bytes, bytes]
 
@@ -31,27 +33,55 @@ def pack(path: Path, older_than_ms: int) -> int:
         if not alone:
             return 0
         with transaction(connection, writing=False):
-            (oldest,) = connection.execute("SELECT MIN(oldest_ms) FROM batch").fetchone()
-            if oldest is None or oldest >= older_than_ms:
-                return 0
-            rows = connection.execute("SELECT seq, data FROM batch ORDER BY seq").fetchall()
-            columns = joined([unpack_batch(data) for _, data in rows])
-            old, new = _repacked(connection, columns)
-        with transaction(connection):
-            connection.executemany("DELETE FROM chunk WHERE series = ? AND newest_ms = ?", old)
-            connection.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?)", new)
-            connection.executemany(
-                "UPDATE series SET newest_ms = MAX(newest_ms, ?) WHERE id = ?", [(row[1], row[0]) for row in new]
-            )
-            connection.execute("DELETE FROM batch WHERE seq <= ?", (rows[-1][0],))
-            connection.execute("UPDATE moved SET packed_seq = ?", (rows[-1][0],))
-        return len(columns.series)
+            oldest, last = connection.execute("SELECT MIN(oldest_ms), MAX(seq) FROM batch").fetchone()
+        if oldest is None or oldest >= older_than_ms:
+            return 0
+        packed = 0
+        while samples := _pack_first(connection, last):
+            packed += samples
+        return packed
+
+
+def _pack_first(connection: sqlite3.Connection, last_seq: int) -> int:
+    """Pack the first batches, none after `last_seq`, in one transaction; samples packed."""
+    with transaction(connection, writing=False):
+        if not (batches := _first(connection, last_seq)):
+            return 0
+        columns = joined([unpack_batch(data) for _, data in batches])
+        old, new = _repacked(connection, columns)
+    packed_seq = batches[-1][0]
+    with transaction(connection):
+        connection.executemany("DELETE FROM chunk WHERE series = ? AND newest_ms = ?", old)
+        connection.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?)", new)
+        connection.executemany(
+            "UPDATE series SET newest_ms = MAX(newest_ms, ?) WHERE id = ?", [(row[1], row[0]) for row in new]
+        )
+        connection.execute("DELETE FROM batch WHERE seq <= ?", (packed_seq,))
+        connection.execute("UPDATE moved SET packed_seq = ?", (packed_seq,))
+    return len(columns.series)
+
+
+def _first(connection: sqlite3.Connection, last_seq: int) -> list[tuple[int, bytes]]:
+    batches, samples = [], 0
+    query = "SELECT seq, samples, data FROM batch WHERE seq <= ? ORDER BY seq"
+    for seq, count, data in connection.execute(query, (last_seq,)):
+        batches.append((seq, data))
+        samples += count
+        if samples >= _SAMPLES_AT_ONCE:
+            break
+    return batches
 
 
 @contextmanager
 def only_one(path: Path) -> Iterator[bool]:
-    """Whether this is the one process and thread that rearranges the store, until the block ends."""
-    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    """Whether this is the one process and thread that rearranges the store, until the block ends.
+
+    Raises StoreUnavailable.
+    """
+    try:
+        descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StoreUnavailable(f"the metric store's lock cannot be opened: {error}") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,7 +6,7 @@ import json
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -17,11 +17,10 @@ import numpy as np
 from controlplane.telemetry.store.codec import decode_times, decode_values
 from controlplane.telemetry.store.columns import Columns, Ints, joined
 from controlplane.telemetry.store.database import connect, transaction
-from controlplane.telemetry.store.matching import Matcher, matching_series
+from controlplane.telemetry.store.matching import Counted, Matcher, matching_series
 from controlplane.telemetry.store.tail import Tail
 
 Labels = dict[str, str]
-Counted = Callable[[int], None]
 
 _IDLE_CONNECTIONS = 4
 # Numbers fit 16 bits and are then sorted by radix, five times as fast.
@@ -51,7 +50,7 @@ class Reader:
         `counted` is told how many samples come next, before they are unpacked; it may raise to end the reading.
         """
         with self._moment() as connection:
-            ids = matching_series(connection, matchers)
+            ids = matching_series(connection, matchers, counted)
             tail = self._tail.read(connection)
             columns = joined(
                 [
@@ -65,11 +64,17 @@ class Reader:
             labels = self._labels_of(connection, ids[columns.series[first]])
         return Selection(labels, columns._replace(series=np.cumsum(first) - 1))
 
-    def series(self, match_sets: Sequence[Sequence[Matcher]], after_ms: int, until_ms: int) -> list[Labels]:
-        """Label sets with samples between the times that any of the sets of matchers chooses."""
+    def series(
+        self, match_sets: Sequence[Sequence[Matcher]], after_ms: int, until_ms: int, counted: Counted
+    ) -> list[Labels]:
+        """Label sets with samples between the times that any of the sets of matchers chooses.
+
+        `counted` is told how many series were chosen, before their labels are read; it may raise to end the reading.
+        """
         with self._moment() as connection:
-            chosen = [matching_series(connection, matchers) for matchers in match_sets] or [np.empty(0, np.int64)]
-            ids = np.unique(np.concatenate(chosen))
+            chosen = [matching_series(connection, matchers, counted) for matchers in match_sets]
+            ids = np.unique(np.concatenate([np.empty(0, np.int64), *chosen]))
+            counted(len(ids))
             alive = _alive(connection, ids, self._tail.read(connection), after_ms, until_ms)
             return self._labels_of(connection, alive)
 
@@ -134,7 +139,8 @@ def _packed(connection: sqlite3.Connection, ids: Ints, after_ms: int, until_ms: 
     if not numbers:
         return joined([])
     columns = Columns(np.repeat(numbers, lengths), np.concatenate(times), np.concatenate(values))
-    return columns.take((columns.times_ms > after_ms) & (columns.times_ms <= until_ms))
+    inside = (columns.times_ms > after_ms) & (columns.times_ms <= until_ms)
+    return columns if inside.all() else columns.take(inside)
 
 
 def _unpacked(tail: Columns, ids: Ints, after_ms: int, until_ms: int, counted: Counted) -> Columns:
@@ -153,8 +159,9 @@ def _sorted(columns: Columns) -> Columns:
     rows = columns.series
     if not len(rows):
         return columns
-    narrow = rows.astype(np.uint16) if int(rows.max()) < _NARROW else rows
-    columns = columns.take(np.argsort(narrow, kind="stable"))
+    if np.any(np.diff(rows) < 0):
+        narrow = rows.astype(np.uint16) if int(rows.max()) < _NARROW else rows
+        columns = columns.take(np.argsort(narrow, kind="stable"))
     if np.any((np.diff(columns.times_ms) < 0) & (np.diff(columns.series) == 0)):
         columns = columns.take(np.lexsort((columns.times_ms, columns.series)))
     return columns

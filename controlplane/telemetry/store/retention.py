@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from controlplane.telemetry.store.columns import unpack_batch
-from controlplane.telemetry.store.database import connect, transaction
+from controlplane.telemetry.store.database import StoreUnavailable, connect, transaction
 from controlplane.telemetry.store.packing import only_one
 
-# Rows a transaction: writers wait for no longer than this takes.
-_STEP = 2000
+# Rows, or pages, a transaction: writers wait for no longer than this takes.
+_STEP = 500
+# How long writers wait, at most, while readers leave the log so that it can be emptied.
+_LOG_WAIT_MS = 500
 # The most that a chunk takes, so that removing by size does not remove more than it must.
 _CHUNK_BYTES = 4096
 
@@ -34,16 +36,29 @@ def prune(path: Path, older_than_ms: int, size_bytes: int) -> Removed:
     with only_one(path) as alone, closing(connect(path, writing=True)) as connection:
         if not alone:
             return Removed(0, 0, 0)
-        chunks = 0
-        while removed := _remove_oldest(connection, older_than_ms, _STEP):
-            chunks += removed
-        while (excess := _used_bytes(connection) - size_bytes) > 0:
-            removed = _remove_oldest(connection, None, min(_STEP, excess // _CHUNK_BYTES + 1))
-            if not removed:
-                break
-            chunks += removed
-        series = _remove_series(connection, older_than_ms)
-        return Removed(chunks, series, _give_back(connection))
+        try:
+            chunks = _remove_old(connection, older_than_ms) + _remove_excess(connection, size_bytes)
+            series = _remove_series(connection, older_than_ms)
+            return Removed(chunks, series, _give_back(connection))
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"the metric store cannot be pruned now: {error}") from error
+
+
+def _remove_old(connection: sqlite3.Connection, older_than_ms: int) -> int:
+    chunks = 0
+    while removed := _remove_oldest(connection, older_than_ms, _STEP):
+        chunks += removed
+    return chunks
+
+
+def _remove_excess(connection: sqlite3.Connection, size_bytes: int) -> int:
+    chunks = 0
+    while (excess := _used_bytes(connection) - size_bytes) > 0:
+        removed = _remove_oldest(connection, None, min(_STEP, excess // _CHUNK_BYTES + 1))
+        if not removed:
+            break
+        chunks += removed
+    return chunks
 
 
 def _remove_oldest(connection: sqlite3.Connection, before_ms: int | None, count: int) -> int:
@@ -91,7 +106,8 @@ def _give_back(connection: sqlite3.Connection) -> int:
         # As a script: `execute` stops after the first page, since this statement has no columns.
         connection.executescript(f"PRAGMA incremental_vacuum({_STEP})")
         given += _STEP
-    # The file itself shrinks when the log is written back to it.
+    # The file itself shrinks when the log is written back to it: after a later write, where a reader stays for longer.
+    connection.execute(f"PRAGMA busy_timeout={_LOG_WAIT_MS}")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return free - _pragma(connection, "freelist_count")
 

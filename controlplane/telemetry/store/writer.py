@@ -129,23 +129,18 @@ class Writer:
     ) -> dict[Key, int]:
         if not fresh:
             return {}
-        made, before = {}, 0
-        for key, labels in fresh.items():
-            text = json.dumps(labels, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-            row = connection.execute("SELECT id FROM series WHERE labels = ?", (text,)).fetchone()
-            if row is None:
-                before += 1
-                cursor = connection.execute("INSERT INTO series (labels, newest_ms) VALUES (?, ?)", (text, UNSEEN))
-                row = (cursor.lastrowid,)
-                rows = [(name, value, *row) for name, value in labels.items()]
-                connection.executemany("INSERT INTO label VALUES (?, ?, ?)", rows)
-            made[key] = int(row[0])
-        if before:
-            query = "SELECT COUNT(*) FROM label WHERE name = ? AND value = ?"
-            (count,) = connection.execute(query, (owner.label, owner.name)).fetchone()
-            if count > series_max:
-                message = f"{owner.label} {owner.name} would have {count} series; it may have {series_max}"
-                raise NotStored([Problem("/timeseries", "too_many_series", message)])
+        made: dict[Key, int] = {}
+        lacking: dict[str, Mapping[str, str]] = {}
+        texts = {key: _text(labels) for key, labels in fresh.items()}
+        for key, text in texts.items():
+            if row := connection.execute("SELECT id FROM series WHERE labels = ?", (text,)).fetchone():
+                made[key] = int(row[0])
+            else:
+                lacking[text] = fresh[key]
+        # Before the first is made: what a hostile body asks for takes long, and others would wait for it.
+        _check_room(connection, owner, len(lacking), series_max)
+        ids = {text: _make(connection, text, labels) for text, labels in lacking.items()}
+        made.update((key, ids[text]) for key, text in texts.items() if key not in made)
         self._make_room(max(made.values()))
         return made
 
@@ -194,6 +189,30 @@ class Writer:
 def writer_of(path: Path) -> Writer:
     """The process's one writer of a file."""
     return Writer(path)
+
+
+def _text(labels: Mapping[str, str]) -> str:
+    return json.dumps(labels, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _check_room(connection: sqlite3.Connection, owner: Owner, more: int, series_max: int) -> None:
+    """Raises NotStored where an owner would have too many series."""
+    if not more:
+        return
+    query = "SELECT COUNT(*) FROM label WHERE name = ? AND value = ?"
+    (count,) = connection.execute(query, (owner.label, owner.name)).fetchone()
+    if count + more > series_max:
+        message = f"{owner.label} {owner.name} would have {count + more} series; it may have {series_max}"
+        raise NotStored([Problem("/timeseries", "too_many_series", message)])
+
+
+def _make(connection: sqlite3.Connection, text: str, labels: Mapping[str, str]) -> int:
+    """The id of a new series."""
+    cursor = connection.execute("INSERT INTO series (labels, newest_ms) VALUES (?, ?)", (text, UNSEEN))
+    number = int(cursor.lastrowid or 0)
+    rows = [(name, value, number) for name, value in labels.items()]
+    connection.executemany("INSERT INTO label VALUES (?, ?, ?)", rows)
+    return number
 
 
 def _append(connection: sqlite3.Connection, columns: Columns) -> int:

@@ -79,7 +79,7 @@ def test_a_firing_series_is_an_incident_and_is_shown(firing, viewer):
         ({"expr": ""}, "/expr"),
         ({"expr": "up[5m]"}, "/expr"),
         ({"expr": "'text'"}, "/expr"),
-        ({"expr": "predict_linear(up[1h], 60) > 0"}, "/expr"),
+        ({"expr": "limitk(1, up) > 0"}, "/expr"),
         ({"for_ms": -1}, "/for_ms"),
         ({"severity": "page"}, "/severity"),
         ({"labels": {"0x": "a"}}, "/labels/0x"),
@@ -103,8 +103,8 @@ def test_what_does_not_fit_is_refused_where_it_stands(operator, changes, path):
 
 
 def test_what_only_an_external_server_evaluates_may_be_set_where_there_is_one(operator, monkeypatch):
-    body = {**RULE, "expr": "predict_linear(up[1h], 60) > 0"}
-    assert "predict_linear" in operator.post("/rules", body).json()["detail"]
+    body = {**RULE, "expr": "limitk(1, up) > 0"}
+    assert "limitk" in operator.post("/rules", body).json()["detail"]
     monkeypatch.setenv("HEADWORKS_PROMETHEUS_URL", "http://127.0.0.1:9")
     assert operator.post("/rules", body).status_code == 201
     assert operator.post("/rules", {**body, "name": "Other", "expr": "up >"}).status_code == 422

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from controlplane.core.models import Target
@@ -18,7 +17,8 @@ from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
 from tests.controlplane.conftest import Rest
 from tests.controlplane.telemetry.filling import store
-from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, Series, encode
+from tests.controlplane.telemetry.writing import Answer, write
+from wire.write_body import CONTENT_TYPE, Series, encode
 
 BASE = "/prometheus/api/v1"
 
@@ -26,7 +26,6 @@ BASE = "/prometheus/api/v1"
 @pytest.fixture(autouse=True)
 def own_store(settings: Any, tmp_path: Path) -> Path:
     """The store's file, which does not exist yet."""
-    settings.ROOT_URLCONF = "tests.controlplane.telemetry.site"
     settings.DATA_DIR = tmp_path
     return store_path()
 
@@ -57,16 +56,16 @@ class Pusher:
             token_expires_at=timezone.now() + timedelta(days=1),
         )
 
-    def push(self, *series: Series) -> Any:
+    def push(self, *series: Series) -> Answer:
         return self.send(encode(series))
 
-    def send(self, body: bytes, **headers: str) -> Any:
-        own = {"authorization": f"Bearer {self.token}", "content-encoding": CONTENT_ENCODING, **headers}
-        return Client().generic("POST", f"{BASE}/write", body, content_type=CONTENT_TYPE, headers=own)
+    def send(self, body: bytes, **headers: str) -> Answer:
+        return write(body, self.token, headers={"content-type": CONTENT_TYPE, **headers})
 
 
 @pytest.fixture
-def pusher(db: None) -> Callable[[str, str], Pusher]:
+def pusher(transactional_db: None) -> Callable[[str, str], Pusher]:
+    """Writes are checked in threads of their own, with connections of their own."""
     return Pusher
 
 

@@ -21,13 +21,14 @@ READS = {
     "series": {"match[]": "up"},
     "labels": {},
     "label/node/values": {},
+    "metadata": {},
     "status/buildinfo": {},
 }
 
 
 def test_the_table_names_every_address():
     patterns = {str(pattern.pattern).replace("<str:name>", "node") for pattern in urls.urlpatterns}
-    assert patterns == {*READS, "write", "^(?P<rest>.*)$"}
+    assert patterns == {*(f"api/v1/{path}" for path in READS), "federate", "^(?P<rest>.*)$"}
 
 
 @pytest.mark.parametrize("path", READS)
@@ -83,11 +84,34 @@ def test_a_form_may_be_posted(viewer, fill, now_ms):
         ("-1 / 0", "scalar", "-Inf"),
         ("1e21", "scalar", "1e+21"),
         ("0.1", "scalar", "0.1"),
+        ("1e16", "scalar", "10000000000000000"),
+        ("123456789e12", "scalar", "123456789000000000000"),
+        ("0.00001", "scalar", "0.00001"),
+        ("-0.0000015", "scalar", "-0.0000015"),
+        ("0.00000099", "scalar", "9.9e-07"),
     ],
 )
 def test_scalars_are_written_as_prometheus_does(ask, promql, kind, result):
     data = ask("query", query=promql, time="10.5").json()["data"]
     assert data == {"resultType": kind, "result": [10.5, result]}
+
+
+def test_numbers_of_a_matrix_are_written_as_those_of_a_vector(ask, fill, now_ms):
+    values = (1e16, 1e22, 1e-5, 1e-7, 2.5, -0.0, math.inf)
+    fill([named("a", [(now_ms - 1000 + place, value) for place, value in enumerate(values)])])
+    (row,) = ask("query", query="a[1m]", time=now_ms / 1000).json()["data"]["result"]
+    texts = [ask("query", query=f"vector({value!r})").json()["data"]["result"][0]["value"][1] for value in values]
+    assert [text for _, text in row["values"]] == texts == [
+        "10000000000000000", "1e+22", "0.00001", "1e-07", "2.5", "-0", "+Inf"
+    ]  # fmt: skip
+
+
+def test_the_end_of_a_range_is_what_was_asked_and_not_its_last_step(ask, fill, now_ms):
+    fill([named("a", [(now_ms - 60_000, 50.0), (now_ms - 5_000, 61.0)])])
+    asked = {"start": (now_ms - 60_000) / 1000, "end": now_ms / 1000, "step": "40"}
+    answer = ask("query_range", query="a @ end()", **asked)
+    (row,) = answer.json()["data"]["result"]
+    assert [value for _, value in row["values"]] == ["61", "61"]
 
 
 def test_a_range_selector_gives_its_samples(ask, fill, now_ms):
@@ -106,7 +130,7 @@ def test_times_are_seconds_or_rfc_3339(ask, at):
     [
         ("query", {}, 400, "bad_data"),
         ("query", {"query": "sum("}, 400, "bad_data"),
-        ("query", {"query": "deriv(a[5m])"}, 422, "execution"),
+        ("query", {"query": "mad_over_time(a[5m])"}, 422, "execution"),
         ("query", {"query": "a", "time": "noon"}, 400, "bad_data"),
         ("query", {"query": "a", "time": "NaN"}, 400, "bad_data"),
         ("query", {"query": "a", "time": "1e300"}, 400, "bad_data"),
@@ -123,6 +147,9 @@ def test_times_are_seconds_or_rfc_3339(ask, at):
         ("series", {"match[]": "a + b"}, 400, "bad_data"),
         ("series", {"match[]": "a", "start": "2", "end": "1"}, 400, "bad_data"),
         ("labels", {"limit": "-1"}, 400, "bad_data"),
+        ("labels", {"limit": "many"}, 400, "bad_data"),
+        ("query", {"query": "a", "limit": "-1"}, 400, "bad_data"),
+        ("query_range", {"query": "a", "start": "0", "end": "1", "step": "1", "limit": "1.5"}, 400, "bad_data"),
         ("status/config", {}, 404, "not_found"),
     ],
 )
@@ -194,6 +221,65 @@ def test_labels_and_their_values(ask, two_series):
     assert ask("label/node/values", **{"match[]": '{gpu="1"}'}).json()["data"] == ["n-1"]
     assert ask("label/nothing/values").json()["data"] == []
     assert ask("labels", limit=2).json()["data"] == ["__name__", "gpu"]
+
+
+TRUNCATED = ["results truncated due to limit"]
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters"),
+    [
+        ("query", {"query": "a"}),
+        ("query", {"query": "a[5m]"}),
+        ("query_range", {"query": "a", "step": "15"}),
+        ("series", {"match[]": "a"}),
+        ("labels", {}),
+        ("labels", {"match[]": "a"}),
+        ("label/gpu/values", {}),
+        ("label/gpu/values", {"match[]": "a"}),
+    ],
+)
+def test_a_limit_cuts_what_is_answered_and_says_so(ask, fill, now_ms, path, parameters):
+    fill(named("a", [(now_ms, 1.0)], gpu=gpu) for gpu in ("2", "0", "1"))
+    at = now_ms / 1000
+    asked = {"time": at, "start": at, "end": at, **parameters}
+
+    def rows(answer):
+        return answer["data"]["result"] if path.startswith("query") else answer["data"]
+
+    everything = ask(path, **asked).json()
+    assert (len(rows(everything)), everything.get("warnings")) == (3, None)
+    for limit in (0, 3):
+        assert ask(path, **asked, limit=limit).json() == everything
+    first = ask(path, **asked, limit=2).json()
+    assert (rows(first), first["warnings"]) == (rows(everything)[:2], TRUNCATED)
+
+
+def test_a_limit_leaves_a_scalar_alone(ask):
+    assert ask("query", query="7", limit=1).json()["data"]["result"][1] == "7"
+
+
+def test_a_vector_is_cut_in_its_own_order(ask, fill, now_ms):
+    fill(named("a", [(now_ms, float(gpu))], gpu=gpu) for gpu in ("2", "0", "1"))
+    (row,) = ask("query", query="topk(3, a)", time=now_ms / 1000, limit=1).json()["data"]["result"]
+    assert row["value"][1] == "2"
+
+
+def test_a_form_goes_before_the_address(viewer):
+    answer = viewer.client.post(f"{BASE}/query?query=1", {"query": "2"})
+    assert answer.json()["data"]["result"][1] == "2"
+
+
+@pytest.mark.parametrize("stats", ["all", "true", "", "nonsense"])
+def test_parameters_that_only_ask_for_more_are_passed_over(ask, stats):
+    answer = ask("query", query="7", stats=stats, timeout="60s", dedup="true")
+    assert (answer.status_code, answer.json()["data"]["result"][1]) == (200, "7")
+
+
+def test_a_query_has_no_more_time_than_its_caller_gives_it(ask, fill, now_ms):
+    fill([named("a", [(now_ms, 1.0)])])
+    answer = ask("query", query="a", time=now_ms / 1000, timeout="0")
+    assert (answer.status_code, answer.json()["errorType"]) == (503, "timeout")
 
 
 def test_build_information_says_which_prometheus_this_answers_as(ask):

@@ -7,12 +7,11 @@ import threading
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError
 
 from controlplane.telemetry import ingest, receiver
 from controlplane.telemetry.ingest import PATH, with_remote_write
-from tests.controlplane.telemetry.conftest import Pusher
+from tests.controlplane.telemetry import writing
 from tests.controlplane.telemetry.test_receiver import stored
 from wire.write_body import Series, encode
 
@@ -20,38 +19,20 @@ pytestmark = pytest.mark.django_db(transaction=True)
 END = {"type": "http.disconnect"}
 
 
-async def site(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 299, "headers": []})
-    await send({"type": "http.response.body", "body": b"the site", "more_body": False})
-
-
 async def call(application: Any, messages: list[dict[str, Any]], token: str, path: str = PATH) -> tuple[int, bytes]:
     """Status and body of the answer; (0, b"") where there was none."""
-    sent: list[dict[str, Any]] = []
-    queue = list(messages)
-
-    async def receive() -> dict[str, Any]:
-        if not queue:
-            await asyncio.Event().wait()
-        return queue.pop(0)
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    headers = [(b"authorization", f"Bearer {token}".encode()), (b"content-encoding", b"snappy")]
-    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
-    await application(scope, receive, send)
-    return (sent[0]["status"], sent[1]["body"]) if sent else (0, b"")
+    answer = await writing.call(application, messages, token, path)
+    return (answer.status_code, answer.content) if answer else (0, b"")
 
 
 @pytest.fixture
 def application() -> Any:
-    return with_remote_write(site)
+    return with_remote_write(writing.site)
 
 
 @pytest.fixture
-async def gateway() -> Any:
-    return await sync_to_async(Pusher)("gateway", "gw-1")
+def gateway(pusher: Any) -> Any:
+    return pusher("gateway", "gw-1")
 
 
 def parts(body: bytes, size: int = 10) -> list[dict[str, Any]]:
@@ -105,10 +86,10 @@ async def test_too_many_at_once_are_told_to_come_again(application, gateway, now
     inside, go_on = asyncio.Event(), threading.Event()
     loop, take = asyncio.get_running_loop(), receiver.take
 
-    def slow(*arguments: Any) -> None:
+    def slow(*arguments: Any) -> int:
         loop.call_soon_threadsafe(inside.set)
         go_on.wait(10)
-        take(*arguments)
+        return take(*arguments)
 
     monkeypatch.setattr(receiver, "take", slow)
     first = asyncio.create_task(call(application, parts(written(now_ms)), gateway.token))

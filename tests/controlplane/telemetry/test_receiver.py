@@ -15,12 +15,13 @@ from cramjam import snappy
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.configs.metrics import REGISTRY
 from controlplane.core.models import Target
 from controlplane.telemetry import receiver
 from controlplane.telemetry.store.packing import pack
 from controlplane.telemetry.store.writer import writer_of
-from tests.controlplane.telemetry.conftest import BASE
 from tests.controlplane.telemetry.filling import named
+from tests.controlplane.telemetry.writing import write
 from wire.remote_write import Body, Bounds
 from wire.remote_write_pb2 import WriteRequest
 from wire.write_body import STALE, Series, encode, key_of
@@ -47,6 +48,10 @@ def rules(answer: Any) -> set[str]:
 def test_what_is_answered_204_is_read_back(node, ask, now_ms):
     answer = node.push(named("temperature", [(now_ms - 1000, 61.5), (now_ms, 62)], gpu="3"))
     assert (answer.status_code, answer.content) == (204, b"")
+    written = {
+        what: answer[f"X-Prometheus-Remote-Write-{what}-Written"] for what in ("Samples", "Histograms", "Exemplars")
+    }
+    assert written == {"Samples": "2", "Histograms": "0", "Exemplars": "0"}
     data = ask("query", query="temperature", time=now_ms / 1000).json()["data"]
     metric = {"__name__": "temperature", "gpu": "3", "node": "n-1"}
     assert data == {"resultType": "vector", "result": [{"metric": metric, "value": [now_ms / 1000, "62"]}]}
@@ -95,6 +100,13 @@ def test_it_refuses_a_series_of_another(node, own_store, now_ms, labels, rule, w
     assert stored(own_store) == 0
 
 
+def test_it_refuses_a_name_that_is_recorded_here(node, own_store, now_ms):
+    assert node.push(named("vllm:num_requests_running", [(now_ms, 1)])).status_code == 204
+    answer = node.push(named("pool:headworks_gateway_requests:rate1m", [(now_ms, 1)]))
+    assert rules(answer) == {"recorded_name"}
+    assert stored(own_store) == 1
+
+
 def test_a_node_and_a_gateway_of_one_name_are_two_writers(node, pusher, own_store, now_ms):
     assert node.push(named("a", [(now_ms, 1)])).status_code == 204
     answer = pusher("gateway", "n-1").push(named("a", [(now_ms + 1, 1)]))
@@ -127,14 +139,32 @@ def test_a_body_of_another_form_is_refused_by_name(node, own_store, body, code):
 
 
 @pytest.mark.parametrize(
-    "headers",
+    ("headers", "right"),
     [
-        {"content-encoding": "gzip"},
-        {"content-type": "application/x-protobuf;proto=io.prometheus.write.v2.Request"},
+        ({"content-encoding": "gzip"}, "Content-Encoding: snappy"),
+        (
+            {"content-type": "application/x-protobuf;proto=io.prometheus.write.v2.Request"},
+            "proto=prometheus.WriteRequest",
+        ),
+        ({"content-type": "application/json"}, "Content-Type: application/x-protobuf"),
     ],
 )
-def test_another_encoding_is_refused(node, headers):
-    assert node.send(b"", **headers).status_code == 415
+def test_another_form_is_refused_with_what_would_be_right(node, headers, right):
+    answer = node.send(b"", **headers)
+    assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_form")
+    assert right in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "",
+        "application/x-protobuf; proto=prometheus.WriteRequest",
+        'application/x-protobuf;proto="prometheus.WriteRequest"',
+    ],
+)
+def test_the_form_may_be_said_in_several_ways(node, now_ms, kind):
+    assert node.send(encode([named("a", [(now_ms, 1)])]), **{"content-type": kind}).status_code == 204
 
 
 def test_a_body_that_is_too_large_is_refused(node, monkeypatch, own_store, now_ms):
@@ -167,8 +197,8 @@ def test_a_stranger_is_refused(node, own_store, now_ms, header):
 
 
 def test_a_person_may_not_write(admin, now_ms):
-    body = encode([named("a", [(now_ms, 1)])])
-    assert admin.client.generic("POST", f"{BASE}/write", body).status_code == 401
+    token = admin.client.defaults["HTTP_AUTHORIZATION"].removeprefix("Bearer ")
+    assert write(encode([named("a", [(now_ms, 1)])]), token).status_code == 401
 
 
 def test_a_revoked_target_is_refused(node, now_ms):
@@ -182,7 +212,7 @@ def test_an_expired_token_is_refused(node, now_ms):
 
 
 def test_only_post_writes(db):
-    assert Client().get(f"{BASE}/write").status_code == 405
+    assert write(b"", "", method="GET").status_code == 405
 
 
 @pytest.mark.parametrize("pack_first", [False, True])
@@ -265,6 +295,32 @@ def test_a_stale_series_is_gone_at_once(node, ask, now_ms):
     node.push(named("a", [(now_ms - 1000, 1), (now_ms, STALE)]))
     assert value_of(ask, "a", now_ms - 1000) == "1"
     assert ask("query", query="a", time=now_ms / 1000).json()["data"]["result"] == []
+
+
+def counted(name: str, labels: dict[str, str]) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+def test_samples_and_refused_bodies_are_counted(node, now_ms, monkeypatch):
+    monkeypatch.setenv("HEADWORKS_METRICS_BODY_MAX_BYTES", "1024")
+    tries = {
+        "not_snappy": lambda: node.send(b"no snappy"),
+        "foreign_owner": lambda: node.push(*(named("a", [(now_ms, 1)], node=f"n-{number}") for number in (2, 3))),
+        "too_old": lambda: node.push(named("a", [(0, 1)])),
+        "body_too_large": lambda: node.send(bytes(1025)),
+        "unsupported_form": lambda: node.send(b"", **{"content-encoding": "gzip"}),
+        "unauthenticated": lambda: write(b"", "wrong"),
+        "method_not_allowed": lambda: write(b"", "", method="GET"),
+    }
+    for reason, send in tries.items():
+        before = counted("headworks_telemetry_refused_bodies_total", {"reason": reason})
+        assert send().status_code >= 400
+        assert counted("headworks_telemetry_refused_bodies_total", {"reason": reason}) == before + 1
+    before = counted("headworks_telemetry_samples_total", {})
+    assert node.push(named("a", [(now_ms - 1, 1), (now_ms, 1)])).status_code == 204
+    assert counted("headworks_telemetry_samples_total", {}) == before + 2
+    page = Client().get("/metrics").content.decode()
+    assert 'headworks_telemetry_refused_bodies_total{reason="foreign_owner"}' in page
 
 
 def test_an_empty_body_is_taken(node):

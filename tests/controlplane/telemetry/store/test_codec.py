@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import contextlib
 import random
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from controlplane.telemetry.store.codec import decode_times, decode_values, encode_times, encode_values
-from controlplane.telemetry.store.columns import Columns, bits_of, pack_batch, unpack_batch
+from controlplane.telemetry.store.columns import Columns, Damaged, bits_of, pack_batch, unpack_batch
 from wire.write_body import STALE
 
 ANY_FLOATS = st_numpy.arrays(np.float64, st.integers(1, 50), elements=st.floats(width=64))
@@ -20,11 +22,13 @@ def values_back(values):
     return bits_of(decode_values(encode_values(values), len(values)))
 
 
+@settings(deadline=None)
 @given(values=ANY_FLOATS)
 def test_any_values_keep_their_bits(values):
     assert np.array_equal(values_back(values), bits_of(values))
 
 
+@settings(deadline=None)
 @given(numbers=DECIMALS, digits=st.integers(0, 6))
 def test_decimals_keep_their_bits(numbers, digits):
     values = np.array([round(number / 10**digits, digits) for number in numbers])
@@ -36,12 +40,14 @@ def test_a_stale_marker_and_a_negative_zero_keep_their_bits():
     assert np.array_equal(values_back(values), bits_of(values))
 
 
+@settings(deadline=None)
 @given(times=TIMES)
 def test_times_come_back(times):
     columns = np.array(times, np.int64)
     assert np.array_equal(decode_times(encode_times(columns), len(columns)), columns)
 
 
+@settings(deadline=None)
 @given(values=ANY_FLOATS)
 def test_a_batch_comes_back(values):
     numbers = np.arange(len(values))
@@ -50,6 +56,25 @@ def test_a_batch_comes_back(values):
     assert np.array_equal(series, columns.series)
     assert np.array_equal(times_ms, columns.times_ms)
     assert np.array_equal(bits_of(back), bits_of(values))
+
+
+@settings(deadline=None)
+@given(
+    read=st.sampled_from([lambda blob: decode_times(blob, 20), lambda blob: decode_values(blob, 20), unpack_batch]),
+    blob=st.binary(max_size=200),
+)
+def test_bytes_that_were_never_written_are_damaged_or_read_as_samples(read, blob):
+    """No other error: what reads them need not know how they were packed."""
+    with contextlib.suppress(Damaged):
+        read(blob)
+
+
+@settings(deadline=None)
+@given(values=ANY_FLOATS, cut=st.integers(1, 8))
+def test_a_batch_that_was_cut_short_is_damaged(values, cut):
+    numbers = np.arange(len(values))
+    with pytest.raises(Damaged):
+        unpack_batch(pack_batch(Columns(numbers, numbers, values))[:-cut])
 
 
 def test_what_gpus_report_takes_less_than_four_bytes_a_sample():

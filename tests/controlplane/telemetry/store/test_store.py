@@ -1,4 +1,4 @@
-"""Packing, retention, several processes on one file, and what a crash leaves."""
+"""Packing, retention, and several processes on one file."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controlplane.telemetry.store.database import connect, transaction
+from controlplane.telemetry.store import database, packing
+from controlplane.telemetry.store.database import StoreUnavailable, connect, transaction
 from controlplane.telemetry.store.matching import BadMatcher, Matcher, Operator
 from controlplane.telemetry.store.packing import CHUNK_SAMPLES, only_one, pack
 from controlplane.telemetry.store.reader import Reader
@@ -24,7 +26,6 @@ from controlplane.telemetry.store.retention import prune
 from controlplane.telemetry.store.tail import Tail
 from controlplane.telemetry.store.writer import NotStored, Owner, SeriesRemoved, Writer
 from tests.controlplane.telemetry.filling import ANY_TIME, named, store
-from tests.services import wait_for
 from wire.write_body import key_of
 
 OWNER = Owner("node", "n-1")
@@ -65,6 +66,22 @@ def test_what_is_young_is_not_packed(path):
     assert pack(path, 1001) == 2
 
 
+def test_what_has_gathered_is_packed_piece_by_piece(path, monkeypatch):
+    monkeypatch.setattr(packing, "_SAMPLES_AT_ONCE", 4)
+    for at in range(5):
+        store(path, [named("a", [(2 * at, 1.0), (2 * at + 1, 2.0)])], OWNER)
+    before, waiting = everything(path), []
+
+    def transaction(connection: sqlite3.Connection, *, writing: bool = True) -> Any:
+        waiting.append(count_of(path, "batch"))
+        return database.transaction(connection, writing=writing)
+
+    monkeypatch.setattr(packing, "transaction", transaction)
+    assert pack(path, FOREVER) == 10
+    assert sorted(set(waiting), reverse=True) == [5, 3, 1, 0]
+    assert everything(path) == before
+
+
 def test_a_chunk_with_room_takes_what_comes_next(path):
     for at in range(3):
         store(path, [named("a", [(at, float(at))])], OWNER)
@@ -102,6 +119,14 @@ def test_only_one_rearranges_the_store_at_a_time(path):
         assert pack(path, FOREVER) == 0
         assert prune(path, FOREVER, 0).chunks == 0
     assert pack(path, FOREVER) == 1
+
+
+@pytest.mark.parametrize("rearrange", [lambda path: pack(path, FOREVER), lambda path: prune(path, FOREVER, 0)])
+def test_a_lock_that_cannot_be_opened_is_named(path, rearrange):
+    store(path, [named("a", [(1, 1.0)])], OWNER)
+    path.with_suffix(".lock").mkdir()
+    with pytest.raises(StoreUnavailable, match="lock"):
+        rearrange(path)
 
 
 def test_retention_by_age_removes_chunks_series_and_labels(path):
@@ -245,45 +270,6 @@ def test_two_processes_write_one_file(path):
     with pytest.raises(NotStored, match="two values"):
         write(second, 3, 4.0)
     assert everything(path) == {"a": [(1, 1.0), (2, 2.0), (3, 3.0)]}
-
-
-WRITING = """
-import sys
-from pathlib import Path
-from controlplane.telemetry.store.packing import pack
-from controlplane.telemetry.store.writer import Owner
-from tests.controlplane.telemetry.filling import named, store
-for at in range(100_000):
-    store(Path(sys.argv[1]), [named("a", [(at, float(at))], n=str(n)) for n in range(5)], Owner("node", "n-1"))
-    print(at, flush=True)
-    if at % 7 == 6:
-        pack(Path(sys.argv[1]), 2**60)
-"""
-
-
-def test_a_killed_writer_loses_nothing_that_it_had_answered(path):
-    child = subprocess.Popen([sys.executable, "-c", WRITING, str(path)], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    try:
-        answered = -1
-        until = time.monotonic() + 20
-        while answered < 60 and time.monotonic() < until:
-            answered = int(child.stdout.readline())
-    finally:
-        child.kill()
-    rest = child.stdout.read().split()
-    child.wait()
-    answered = int(rest[-1]) if rest else answered
-    assert answered >= 60
-    found = everything(path)
-    assert len(found) == 5
-    for samples in found.values():
-        assert samples[: answered + 1] == [(at, float(at)) for at in range(answered + 1)]
-        # At most the one write that was under way is there besides.
-        assert len(samples) <= answered + 2
-    # And it goes on.
-    assert wait_for(lambda: pack(path, FOREVER) or count_of(path, "batch") == 0, 10, "packing after the kill")
-    assert everything(path) == found
 
 
 SERIES = [{"pool": "short", "n": "1"}, {"pool": "long", "n": "2"}, {"n": "3"}, {"pool": "a\nb", "n": "4"}]

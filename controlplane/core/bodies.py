@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import msgspec
 from django.http import HttpRequest
 
 from controlplane.core.errors import Malformed, Refused
+from controlplane.core.rest import answers
 from wire.problems import type_problems
 from wire.schema import schemas
 
@@ -40,6 +42,12 @@ def documented(name: str) -> dict[str, Any]:
     schema = schemas()[name]
     content = {"application/json": {"schema": _inlined(schema, schema.get("$defs", {}))}}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def described(body: str, answer: type[msgspec.Struct], status: int = HTTPStatus.OK) -> dict[str, Any]:
+    """Arguments of a route whose body is the message that `wire.schema` calls so, and which answers with `answer`."""
+    described = answers(answer, status)
+    return {**described, "openapi_extra": {**described["openapi_extra"], **documented(body)}}
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:

@@ -1,0 +1,120 @@
+"""The log of decisions: taken from gateways, listed, found by request, told in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from controlplane.core import fields as f
+from controlplane.core.errors import NotFound
+from controlplane.core.nouns import PAGE_ROWS, page_of
+from controlplane.core.reported import reported_text, storable_text
+from controlplane.telemetry.decisions import models as rows
+from controlplane.telemetry.decisions.names import KnownNames
+from wire import messages
+from wire.canonical import Document
+
+ADMITTED = "admitted"
+# A writer of the configuration waits for one such part at most (SQLite has one writer), which takes milliseconds.
+_ROWS_AT_ONCE = 500
+_TOLD_MAX = 20
+
+
+def take(gateway: str, told: Sequence[messages.Decision], now_ms: int) -> None:
+    """Store what a gateway tells. The same request at the same time counts once, however often it comes."""
+    names = KnownNames(told)
+    fresh = [_row(gateway, decision, names, now_ms) for decision in told]
+    for start in range(0, len(fresh), _ROWS_AT_ONCE):
+        with transaction.atomic():
+            rows.Decision.objects.bulk_create(fresh[start : start + _ROWS_AT_ONCE], ignore_conflicts=True)
+
+
+def _row(gateway: str, decision: messages.Decision, names: KnownNames, now_ms: int) -> rows.Decision:
+    return rows.Decision(
+        gateway=gateway,
+        request_id=storable_text(decision.request_id),
+        # The wire allows later ones, but nobody could be shown them.
+        at_ms=min(decision.at, f.EPOCH_MS_MAX),
+        received_ms=now_ms,
+        revision=decision.revision,
+        stage=decision.stage,
+        reason=decision.reason,
+        status=decision.status,
+        tenant=names.tenant(decision.tenant),
+        priority_class=names.priority_class(decision.priority_class),
+        pool=names.pool(decision.pool),
+        message=reported_text(decision.message),
+        numbers=decision.numbers,
+    )
+
+
+def page(
+    *,
+    tenant: str = "",
+    pool: str = "",
+    reason: str = "",
+    since_ms: int | None = None,
+    limit: int = PAGE_ROWS,
+    after: int = 0,
+) -> tuple[list[rows.Decision], int | None]:
+    """Decisions, the last received first, received at `since_ms` or later. `after`: the last of the page before."""
+    given = {"tenant": tenant, "pool": pool, "reason": reason}
+    found = rows.Decision.objects.filter(**{field: value for field, value in given.items() if value})
+    if since_ms is not None:
+        # Rows are numbered as they are received: by number, an index serves both the bound and the order.
+        first = rows.Decision.objects.filter(received_ms__gte=since_ms).order_by("received_ms", "pk").first()
+        if first is None:
+            return [], None
+        found = found.filter(pk__gte=first.pk)
+    if after:
+        found = found.filter(pk__lt=after)
+    return page_of(found.order_by("-pk"), limit, lambda row: row.pk)
+
+
+def of_request(request_id: str) -> list[rows.Decision]:
+    """What was decided of a request, newest first: a client may use an id again. Raises NotFound."""
+    found = list(
+        rows.Decision.objects.filter(request_id=storable_text(request_id)).order_by("-at_ms", "-pk")[:_TOLD_MAX]
+    )
+    if not found:
+        raise NotFound(
+            f"no decision of request {request_id!r} is kept: all refusals are told within seconds and kept for "
+            "HEADWORKS_DECISIONS_KEEP_HOURS; of admitted requests, samples"
+        )
+    return found
+
+
+def describe(row: rows.Decision) -> Document:
+    return {
+        "request_id": row.request_id,
+        "gateway": row.gateway,
+        "at": f.iso(f.from_epoch_ms(row.at_ms)),
+        "received_at": f.iso(f.from_epoch_ms(row.received_ms)),
+        "revision": row.revision,
+        "stage": row.stage,
+        "reason": row.reason,
+        "status": row.status,
+        "tenant": row.tenant,
+        "class": row.priority_class,
+        "pool": row.pool,
+        "message": row.message,
+        "numbers": row.numbers,
+    }
+
+
+def in_words(row: rows.Decision) -> str:
+    """Who decided what, by which configuration, and why."""
+    verb = "admitted" if row.reason == ADMITTED else "refused"
+    words = (
+        f"{f.iso(f.from_epoch_ms(row.at_ms))}: gateway {row.gateway} {verb} request {row.request_id} of tenant "
+        f"{row.tenant} (class {row.priority_class}, pool {row.pool}) by revision {row.revision}"
+    )
+    if row.reason != ADMITTED:
+        words += f", at stage {row.stage} with {row.status} {row.reason}"
+        words += f": {row.message.rstrip('.')}" if row.message else ""
+    words += "."
+    if row.numbers:
+        weighed = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in sorted(row.numbers.items()))
+        words += f" In numbers: {weighed}."
+    return words

@@ -1,0 +1,56 @@
+"""What rules of every kind are made of: PromQL that can be evaluated here, and the labels that it is given."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import promql_parser as ast
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from controlplane import settings_rows
+from controlplane.core import fields as f
+from controlplane.telemetry.promql.errors import QueryError, Unsupported
+from controlplane.telemetry.promql.grammar import MAX_CHARACTERS, parse
+
+LABELS_MAX, LABEL_VALUE_MAX_CHARACTERS = 20, 200
+_LABEL_NAME = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]{0,99}")
+
+
+def _evaluable(expr: str) -> str:
+    try:
+        tree = parse(expr)
+    except Unsupported as error:
+        # An external server evaluates all of PromQL.
+        if not settings_rows.PROMETHEUS_URL.read():
+            raise PydanticCustomError("promql", "{message}", {"message": str(error)}) from error
+        return expr
+    except QueryError as error:
+        raise PydanticCustomError("promql", "{message}", {"message": str(error)}) from error
+    if isinstance(tree, ast.MatrixSelector | ast.SubqueryExpr | ast.StringLiteral):
+        raise PydanticCustomError("promql", "give an expression whose result is an instant vector or a scalar")
+    return expr
+
+
+def _label_name(name: str) -> str:
+    if not _LABEL_NAME.fullmatch(name):
+        raise PydanticCustomError("label", "give up to 100 of letters, digits and _, not a digit or __ first")
+    return name
+
+
+def _plain(text: str) -> str:
+    if "{{" in text:
+        raise PydanticCustomError("template", "labels say what is the same series: no templates")
+    return text
+
+
+# The text of a rule file ends with an empty line.
+Expression = Annotated[
+    f.Text,
+    AfterValidator(str.strip),
+    Field(min_length=1, max_length=MAX_CHARACTERS),
+    AfterValidator(_evaluable),
+]
+LabelName = Annotated[f.Text, AfterValidator(_label_name)]
+LabelValue = Annotated[f.Text, Field(min_length=1, max_length=LABEL_VALUE_MAX_CHARACTERS), AfterValidator(_plain)]

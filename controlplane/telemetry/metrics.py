@@ -1,0 +1,26 @@
+"""What the receiver of this process measures of itself; the page /metrics shows it."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge
+
+SAMPLES = Counter(
+    "headworks_telemetry_samples", "Samples of remote writes that were taken, those sent again included.", registry=None
+)
+REFUSED_BODIES = Counter(
+    "headworks_telemetry_refused_bodies",
+    "Remote writes that were refused, by the first reason that their sender was given.",
+    ("reason",),
+    registry=None,
+)
+LOST_BODIES = Counter(
+    "headworks_telemetry_lost_bodies",
+    "Remote writes that were taken, and that the external metrics server then refused for good.",
+    registry=None,
+)
+SPOOL_BYTES = Gauge(
+    "headworks_telemetry_spool_bytes",
+    "Size of what waits for the external metrics server, as this process saw it last.",
+    registry=None,
+)
+RECEIVER = (SAMPLES, REFUSED_BODIES, LOST_BODIES, SPOOL_BYTES)

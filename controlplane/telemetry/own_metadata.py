@@ -1,0 +1,131 @@
+"""What the series of gateways and agents are, whose bodies carry no metadata; docs/metrics.md has them with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from wire.remote_write import Metadata
+
+# By prefix: name, type and help of each family.
+_FAMILIES = {
+    "headworks_gateway_": """
+requests_total counter Requests by outcome (ok, refused, failed, cancelled) and named reason.
+prompt_tokens_total counter Prompt tokens that were settled.
+generation_tokens_total counter Output tokens that were settled.
+queue_seconds histogram From arrival until it is sent to an engine.
+ttft_seconds histogram From arrival to the first byte of a stream.
+tpot_seconds histogram Time per output token of a stream.
+e2e_seconds histogram From arrival to the last byte.
+requests_without_max_tokens_total counter Requests that left their output length open.
+retries_total counter Requests sent to a second engine.
+decisions_dropped_total counter Decisions that gave way to newer ones before they were sent.
+sketches_dropped_total counter Rows of per-minute sketches that gave way before they were sent.
+kv_reserved_tokens gauge KV cache tokens that running requests may need.
+engine_requests gauge Requests at the engine.
+breaker_state gauge 1 for the state that holds, overrides included.
+config_revision gauge The configuration revision that requests are served by.
+config_connected gauge 1 while the configuration stream is open.
+draining gauge 1 once no new work is taken.
+requests_in_flight gauge Requests that are being served.
+config_persist_errors_total counter Revisions that could not be kept on disk.
+""",
+    "headworks_gpu_": """
+up gauge 1 while NVML answers for the GPU.
+xid_errors_total counter XIDs since the agent's start, repeats included.
+clock_event_active gauge 1 while the reason slows the GPU down.
+recovery_action gauge What NVML asks for, by its own number; 0: nothing.
+throttled_seconds_total counter Time that clocks were held down, since the driver was loaded.
+thermal_margin_limit_celsius gauge The margin DCGM_FI_DEV_GPU_TEMP_LIMIT at which the limit is reached, 0 or less.
+nvlink_up gauge 1 while the link is active.
+nvlink_bytes_total counter Payload over NVLink.
+mig_instances gauge MIG instances of the GPU, while MIG is on.
+topology_info gauge How the GPU reaches its peer; always 1.
+numa_node gauge The NUMA node of the host that the GPU is at.
+processes gauge Processes that hold the GPU's memory, by engine.
+process_memory_bytes gauge The GPU's memory that processes hold, by engine.
+""",
+    "headworks_engine_": """
+up gauge 1 while the engine's health page answers 200.
+hung gauge 1 while requests run and nothing moves.
+condition gauge 1 for the condition that holds; the others are absent.
+restarts_total counter Restarts seen since the agent's start.
+probe_ok gauge 1 while the probe passes.
+canary_seconds gauge How long the probe's answer took.
+awake gauge 0 while a rank sleeps.
+process_start_time_seconds gauge Unix time at which the engine's process began.
+requests_running gauge Requests that are in the running batch.
+requests_waiting gauge Requests in the engine's own queue.
+kv_cache_usage_ratio gauge Used part of the KV cache, 0 to 1.
+kv_cache_capacity_tokens gauge Tokens that the KV cache holds.
+preemptions_total counter Requests put back for lack of KV cache.
+iterations_total counter Steps of the engine.
+prompt_tokens_total counter Prompt tokens processed.
+generation_tokens_total counter Output tokens made.
+prefix_cache_queries_tokens_total counter Prompt tokens looked up in the prefix cache.
+prefix_cache_hits_tokens_total counter Prompt tokens found in the prefix cache.
+requests_finished_total counter Requests that ended, by reason.
+ttft_seconds histogram Time to the first token.
+inter_token_latency_seconds histogram Time between two tokens of a request.
+tpot_seconds histogram Mean time per output token of each request.
+e2e_seconds histogram From a request's arrival to its end.
+queue_seconds histogram Time in the engine's own queue.
+rank_requests_running gauge Requests in the running batch of one data-parallel rank.
+rank_requests_waiting gauge Requests in the queue of one data-parallel rank.
+rank_kv_cache_usage_ratio gauge Used part of one data-parallel rank's KV cache, 0 to 1.
+rank_iterations_total counter Steps of one data-parallel rank.
+rank_preemptions_total counter Requests that one data-parallel rank put back for lack of KV cache.
+start_phase_seconds gauge How long each phase of the last start took.
+model_bytes gauge Size of the model's files.
+loaded_models gauge Models in the engine's memory.
+model_loaded gauge 1 while the served model is in memory.
+model_memory_bytes gauge Memory that the served model takes.
+model_gpu_memory_bytes gauge GPU memory that the served model takes.
+model_context_tokens gauge Context length that the served model was loaded with.
+model_expiry_time_seconds gauge Unix time at which the served model leaves memory.
+process_cpu_seconds_total counter CPU time of the engine's processes since the agent first saw them.
+process_resident_bytes gauge Resident memory of the engine's processes; shared pages count for each.
+process_threads gauge Threads of the engine's processes.
+process_open_fds gauge Open file descriptors of the process that is nearest to its limit.
+process_fd_limit gauge The limit of file descriptors of that process.
+connections gauge TCP connections at the engine's port, by state.
+""",
+    "headworks_agent_": """
+up gauge Always 1.
+gpu_source_info gauge Where GPU readings come from; always 1.
+xid_source_info gauge What tells of XIDs now; always 1.
+resident_bytes gauge Resident memory of the agent's process.
+cpu_seconds_total counter CPU time of the agent's process.
+spool_waiting_records gauge Records that wait in the spool.
+spool_dropped_records_total counter Records that a full spool dropped.
+""",
+    "headworks_host_": """
+file_descriptors_used gauge Open file descriptors of the host.
+file_descriptors_limit gauge The host's limit of open file descriptors.
+ephemeral_ports_used gauge Local ports that outgoing connections use.
+ephemeral_ports_limit gauge Local ports that outgoing connections may use.
+load1 gauge Load average of one minute.
+cpus gauge CPUs of the host.
+cpu_seconds_total counter CPU time of the host, by mode.
+memory_bytes gauge Memory of the host.
+memory_available_bytes gauge Memory that can be taken without swapping.
+swap_bytes gauge Swap space of the host.
+swap_free_bytes gauge Swap space that is free.
+oom_kills_total counter Processes that the kernel killed for lack of memory.
+disk_bytes gauge Size of the file system at the path.
+disk_available_bytes gauge Space of that file system that users without privilege may take.
+""",
+}
+OWN = {
+    prefix + name: Metadata(prefix + name, kind, text, "")
+    for prefix, lines in _FAMILIES.items()
+    for name, kind, text in (line.split(" ", 2) for line in lines.strip().splitlines())
+}
+
+
+def own_among(names: Container[str]) -> list[Metadata]:
+    """The families of ours that have series of these names."""
+    return [each for each in OWN.values() if _any_series(each) in names]
+
+
+def _any_series(family: Metadata) -> str:
+    return f"{family.family}_count" if family.kind == "histogram" else family.family

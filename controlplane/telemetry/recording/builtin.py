@@ -1,0 +1,66 @@
+"""The recording rules that are there until people give others: what pages over days need, by pool, tenant and node.
+
+Names are Prometheus' level:metric:operations. Levels are the labels that are left.
+"""
+
+from __future__ import annotations
+
+from wire.canonical import Document
+
+_REQUESTS = "headworks_gateway_requests_total"
+_LATENCIES = ("queue_seconds", "ttft_seconds", "tpot_seconds", "e2e_seconds")
+_QUANTILES = {"p50": "0.5", "p95": "0.95"}
+
+
+def builtin() -> Document:
+    """The rules, in the form of a rule file."""
+    return {
+        "groups": [
+            {"name": "headworks-gateways", "rules": [*_traffic("pool"), *_traffic("tenant")]},
+            {"name": "headworks-engines", "rules": _engines()},
+            {"name": "headworks-gpus", "rules": _gpus()},
+        ]
+    }
+
+
+def _traffic(level: str) -> list[Document]:
+    tokens = (f"headworks_gateway_{kind}_tokens" for kind in ("prompt", "generation"))
+    return [
+        _rule(
+            f"{level}:headworks_gateway_requests:rate1m", f"sum by ({level}, outcome, reason) (rate({_REQUESTS}[1m]))"
+        ),
+        *(_rule(f"{level}:{name}:rate1m", f"sum by ({level}) (rate({name}_total[1m]))") for name in tokens),
+        *(_quantile(level, f"headworks_gateway_{name}", stat) for name in _LATENCIES for stat in _QUANTILES),
+    ]
+
+
+def _quantile(level: str, name: str, stat: str) -> Document:
+    rate = f"sum by ({level}, le) (rate({name}_bucket[5m]))"
+    return _rule(f"{level}:{name}:{stat}_rate5m", f"histogram_quantile({_QUANTILES[stat]}, {rate})")
+
+
+def _engines() -> list[Document]:
+    kv = "headworks_engine_kv_cache_usage_ratio"
+    sums = ("up", "requests_waiting", "requests_running")
+    return [
+        *(_rule(f"pool:headworks_engine_{name}:sum", f"sum by (pool) (headworks_engine_{name})") for name in sums),
+        _rule(f"pool:{kv}:avg", f"avg by (pool) ({kv})"),
+        _rule(f"pool:{kv}:max", f"max by (pool) ({kv})"),
+        _rule(f"node:{kv}:max", f"max by (node) ({kv})"),
+    ]
+
+
+def _gpus() -> list[Document]:
+    # Utilisation and power jump between two samples, so that one of them would not say how it was.
+    use, power = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE"
+    return [
+        _rule(f"node:{use}:avg", f"avg by (node) (avg_over_time({use}[1m]))"),
+        _rule(f"node:{power}:sum", f"sum by (node) (avg_over_time({power}[1m]))"),
+        _rule("node:DCGM_FI_DEV_GPU_TEMP:max", "max by (node) (DCGM_FI_DEV_GPU_TEMP)"),
+        _rule("node:DCGM_FI_DEV_FB_USED:sum", "sum by (node) (DCGM_FI_DEV_FB_USED)"),
+        _rule("node:headworks_gpu_up:sum", "sum by (node) (headworks_gpu_up)"),
+    ]
+
+
+def _rule(record: str, expr: str) -> Document:
+    return {"record": record, "expr": expr}

@@ -1,0 +1,139 @@
+"""Tells the control plane of decisions and sketches, at most once a second; what it cannot take waits in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from itertools import accumulate, takewhile
+
+import aiohttp
+import msgspec
+
+from gateway.decisions import DecisionLog
+from gateway.sketches import MinuteSketches
+from wire.control_api import JSON_BODY, TargetRefused, TargetUnavailable
+from wire.messages import Decision
+from wire.pace import Pace
+from wire.sketches import Sketch
+from wire.target import TargetClient
+
+log = logging.getLogger("headworks.gateway")
+
+DECISIONS_PATH = "/api/v1/decisions"
+SKETCHES_PATH = "/api/v1/sketches"
+_INTERVAL_SECONDS = 1.0
+_DECISIONS_AT_ONCE = 2_000
+_SKETCHES_AT_ONCE = 500
+# Half of what the control plane takes; of one that takes less, half of what it refused.
+_BODY_BYTES = 512 * 1024
+# The body is refused, not its sender: the same one would be refused again.
+_BODY_REFUSED_STATUSES = (400, 413, 415, 422)
+_TOO_LARGE = 413
+_LAST_SECONDS = 3.0
+_FAILURES = (TargetRefused, aiohttp.ClientError, OSError)
+Message = Decision | Sketch
+
+
+class Telling:
+    """Sends what the log and the sketches hold. Losing it costs an explanation, so nothing is kept on disk."""
+
+    def __init__(
+        self, client: TargetClient, decisions: DecisionLog, sketches: MinuteSketches, pace: Pace | None = None
+    ) -> None:
+        pace = pace or Pace()
+        self._sketches = sketches
+        self._of_decisions = Sender(client, DECISIONS_PATH, lambda: decisions.take(_DECISIONS_AT_ONCE), pace)
+        self._of_sketches = Sender(client, SKETCHES_PATH, lambda: sketches.take(_SKETCHES_AT_ONCE), pace)
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._of_decisions.run())
+                tasks.create_task(self._of_sketches.run())
+        except* Exception:
+            log.exception("decisions are no longer told")
+
+    async def end(self) -> None:
+        """Send what is left, once `run` was cancelled; a control plane that is away does not hold up the end."""
+        try:
+            async with asyncio.timeout(_LAST_SECONDS):
+                await self._of_decisions.send_all()
+                await self._of_sketches.send_all()
+                self._of_sketches.load(self._sketches.take(_SKETCHES_AT_ONCE, all_of_them=True))
+                await self._of_sketches.send_all()
+        except _FAILURES as error:
+            log.info("the last decisions stay untold: %s", str(error) or type(error).__name__)
+
+
+class Sender:
+    """One path, its messages in order: a batch leaves when it was taken, or refused for good."""
+
+    def __init__(self, client: TargetClient, path: str, take: Callable[[], Sequence[Message]], pace: Pace) -> None:
+        self._client, self._path, self._take, self._pace = client, path, take, pace
+        self._waiting: list[bytes] = []
+        self._limit_bytes = _BODY_BYTES
+        self._trouble = ""
+
+    async def run(self) -> None:
+        attempt = 0
+        while True:
+            await asyncio.sleep(_INTERVAL_SECONDS)
+            try:
+                await self._send_next()
+                attempt = 0
+            except _FAILURES as error:
+                self._note(f"wait in memory: {str(error) or type(error).__name__}")
+                await asyncio.sleep(self._delay_seconds(attempt, error))
+                attempt += 1
+
+    async def send_all(self) -> None:
+        """Raises: one of _FAILURES."""
+        while await self._send_next():
+            pass
+
+    def load(self, messages: Sequence[Message]) -> None:
+        self._waiting += map(msgspec.json.encode, messages)
+
+    async def _send_next(self) -> bool:
+        """Send one body; whether there was any. Raises: one of _FAILURES."""
+        if not self._waiting:
+            self.load(self._take())
+        if not self._waiting:
+            return False
+        count = fitting(self._waiting, self._limit_bytes)
+        body = b"[" + b",".join(self._waiting[:count]) + b"]"
+        try:
+            await self._client.post_bytes(self._path, body, JSON_BODY)
+            self._note("")
+        except TargetRefused as refusal:
+            if refusal.status == _TOO_LARGE and count > 1:
+                self._limit_bytes = len(body) // 2
+                return True
+            if refusal.status not in _BODY_REFUSED_STATUSES:
+                raise
+            self._note(f"are dropped, as they are refused for good: {refusal}")
+        del self._waiting[:count]
+        return True
+
+    def _note(self, trouble: str) -> None:
+        """Tell the log a change of state once, not every try."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            if trouble:
+                log.warning("messages for %s %s", self._path, trouble)
+            else:
+                log.info("messages for %s are taken again", self._path)
+
+    def _delay_seconds(self, attempt: int, error: Exception) -> float:
+        refused = isinstance(error, TargetRefused)
+        cap_seconds = self._pace.refused_cap_seconds if refused else self._pace.retry_cap_seconds
+        asked_seconds = error.retry_after_seconds if isinstance(error, TargetUnavailable) else 0
+        return asked_seconds + self._pace.delay_seconds(attempt, cap_seconds)
+
+
+def fitting(parts: Sequence[bytes], limit_bytes: int) -> int:
+    """How many of the first parts make a JSON list of at most `limit_bytes`; one where even that is larger."""
+    sizes = accumulate((len(part) + 1 for part in parts), initial=1)
+    return max(1, sum(1 for _ in takewhile(lambda size: size <= limit_bytes, sizes)) - 1)
