@@ -19,7 +19,7 @@ import pytest
 from tests.controlplane.configs.live import Live, live_site
 from tests.services import Process, free_port, wait_for
 from wire.push import WRITE_PATH
-from wire.write_body import Series, encode
+from wire.write_body import CONTENT_TYPE, Series, encode
 
 pytestmark = pytest.mark.controlplane
 
@@ -142,7 +142,7 @@ def test_a_gateway_cannot_write_the_series_of_another(live: Live) -> None:
     body = encode(
         [Series({"__name__": "headworks_gateway_draining", "gateway": "gw"}, [(int(time.time() * 1000), 0.0)])]
     )
-    headers = {"Authorization": f"Bearer {other.token}", "Content-Encoding": "snappy"}
+    headers = {"Authorization": f"Bearer {other.token}", "Content-Encoding": "snappy", "Content-Type": CONTENT_TYPE}
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(urllib.request.Request(live.address + WRITE_PATH, body, headers))
     assert refused.value.code == 400
