@@ -26,6 +26,9 @@ class Site:
         self._folder = folder
         self.environment = {
             "HEADWORKS_DATA_DIR": str(folder / "data"),
+            # Its own database, whatever this run's other tests use.
+            "HEADWORKS_DATABASE_URL": "",
+            "HEADWORKS_REDIS_URL": "",
             "HEADWORKS_REMOTE_WRITE_URL": f"{upstream}/api/v1/write",
         }
         assert headworks("migrate", **self.environment).returncode == 0
