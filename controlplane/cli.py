@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from controlplane import settings_rows as rows
 from controlplane.core.kept import CannotStart
 from controlplane.demo.ports import FIRST_PORT_MAX
+from controlplane.telemetry import settings_rows as telemetry_rows
 from wire.settings import BadSetting, check_all, whole_number
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     os.umask(0o077)
     arguments = _parser().parse_args(argv)
     try:
-        check_all(rows.SETTINGS)
+        check_all((*rows.SETTINGS, *telemetry_rows.SETTINGS))
         return int(arguments.run(arguments) or 0)
     except (BadSetting, CannotStart) as error:
         print(f"headworks: {error}", file=sys.stderr)
@@ -352,7 +353,7 @@ def _join_token(arguments: argparse.Namespace) -> None:
 
 
 def _export_metrics(arguments: argparse.Namespace) -> int:
-    url = rows.REMOTE_WRITE_URL.read()
+    url = telemetry_rows.REMOTE_WRITE_URL.read()
     if not url:
         print("headworks: set HEADWORKS_REMOTE_WRITE_URL to the server that shall have the samples", file=sys.stderr)
         return 2

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 class Unit:
     """`axis` and `hover` are d3 formats; `tick` follows each number on the axis, after a space.
 
-    d3 writes an SI prefix right at the number (500m), so what has a `tick` has none: 0.5 s.
+    d3 writes an SI prefix right at the number (500m), so what has a `tick` or is often below one has none: 0.5 s.
 
     `reads`: how the page's script writes a newest value: in ms below a second, whole, with an SI prefix, or plain.
     """
@@ -32,7 +32,7 @@ class Unit:
 
 SECONDS = Unit("s", ".3~r", ".3~r", " s", "seconds")
 TOKENS_PER_SECOND = Unit("tok/s", ".2~s", ".3~s", "", "prefixed")
-REQUESTS_PER_SECOND = Unit(_("req/s"), ".2~s", ".3~s", "", "prefixed")
+REQUESTS_PER_SECOND = Unit(_("req/s"), ",.3~r", ".3~r", "", "prefixed")
 REQUESTS = Unit(_("requests"), ".2~s", ".3~s", "", "plain")
 PERCENT = Unit("%", ".0f", ".1f", " %", "whole")
 CELSIUS = Unit("°C", ".0f", ".0f", " °C", "whole")

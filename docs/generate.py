@@ -16,6 +16,7 @@ DOCS = Path(__file__).resolve().parent
 
 SETTINGS_MODULES = {
     "controlplane.settings_rows": "Control plane",
+    "controlplane.telemetry.settings_rows": "Control plane: metrics, decisions, recorded series",
     "gateway.settings": "Gateway",
     "gpu_agent.settings": "Agent on a GPU node",
     "gpu_agent.merged.settings": "Merged page of Triton and vLLM",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.support.processes import ending
 from controlplane.demo.ports import free_port
 from controlplane.rest_client import Rest
 from wire import PROTOCOL
@@ -40,17 +41,10 @@ def web_process(folder: Path, settings: Mapping[str, str] | None = None) -> Iter
     with (folder / "web.log").open("wb") as log:
         command = [sys.executable, "-m", "controlplane.cli", "web"]
         web = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-    try:
+    with ending(web, 10):
         url = f"http://127.0.0.1:{port}"
         wait_for(lambda: answers(f"{url}/readyz"), "the web process")
         yield Rest(url, token, REASON), web.pid
-    finally:
-        web.terminate()
-        try:
-            web.wait(10)
-        except subprocess.TimeoutExpired:
-            web.kill()
-            web.wait()
 
 
 def enrol(rest: Rest, kind: str, name: str) -> str:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from bench.support.control_plane import answers, wait_for
 from bench.support.fleet_metrics import Slice
+from bench.support.processes import ending
 from controlplane.demo.ports import free_port
 from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, VERSION, VERSION_HEADER, Series, encode
 
@@ -111,13 +112,6 @@ def post(url: str, body: bytes, headers: dict[str, str]) -> bytes:
 def _process(command: list[str], log: Path, ready: str) -> Iterator[int]:
     with log.open("wb") as words:
         process = subprocess.Popen(command, stdout=words, stderr=words)
-    try:
+    with ending(process, 30):
         wait_for(lambda: answers(ready), command[0])
         yield process.pid
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

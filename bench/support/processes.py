@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 
@@ -30,6 +31,20 @@ async def running(
             process.send_signal(signal.SIGCONT)
             process.terminate()
         await process.wait()
+
+
+@contextmanager
+def ending(process: subprocess.Popen[bytes], patience_seconds: float) -> Iterator[None]:
+    """End a process after the block: asked first, killed if it stays."""
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(patience_seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def cpu_seconds(pid: int) -> float:

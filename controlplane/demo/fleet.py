@@ -15,12 +15,13 @@ from controlplane.demo.plan import WEBHOOK_NETWORKS
 from controlplane.demo.ports import Ports
 from controlplane.processes import Child, StartFailed, Supervisor
 from controlplane.rest_client import Rest
+from controlplane.telemetry import settings_rows as telemetry_rows
 
 # embedded: SQLite, the own metric store and no Redis, whatever the environment names. environment: what it names.
 Profile = Literal["embedded", "environment"]
 _SERVERS = tuple(
     variable
-    for row in (rows.DATABASE_URL, rows.REDIS_URL, rows.PROMETHEUS_URL, rows.REMOTE_WRITE_URL)
+    for row in (rows.DATABASE_URL, rows.REDIS_URL, telemetry_rows.PROMETHEUS_URL, telemetry_rows.REMOTE_WRITE_URL)
     for variable in row.variables
 )
 

@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 
-from controlplane import settings_rows as rows
+from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.promql.budget import Budget
 from controlplane.telemetry.promql.errors import BadQuery, TimedOut, Unavailable
 from controlplane.telemetry.promql.evaluation import LOOK_BACK_MS, Evaluation

@@ -9,8 +9,8 @@ import promql_parser as ast
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from controlplane import settings_rows
 from controlplane.core import fields as f
+from controlplane.telemetry import settings_rows
 from controlplane.telemetry.promql.errors import QueryError, Unsupported
 from controlplane.telemetry.promql.grammar import MAX_CHARACTERS, parse
 

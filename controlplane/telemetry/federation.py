@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 import numpy as np
 from django.http import HttpRequest, HttpResponse
 
-from controlplane import settings_rows as rows
 from controlplane.core.errors import Refused
 from controlplane.core.security import caller_of
 from controlplane.telemetry import embedded
+from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.parameters import Parameters
 from controlplane.telemetry.promql.errors import QueryError, Unavailable
 from controlplane.telemetry.promql.evaluation import LOOK_BACK_MS

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from controlplane import settings_rows as rows
 from controlplane.core.errors import TooLarge
+from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.outgoing import FILE_NAME, Full, Outgoing
 from controlplane.telemetry.ownership import check_series
 from controlplane.telemetry.refusals import RETRY_AFTER_SECONDS, BadWrite, Busy, TooManyWrites

@@ -14,10 +14,10 @@ from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from controlplane import settings_rows as rows
 from controlplane.core.errors import Refused
 from controlplane.core.security import caller_of
 from controlplane.telemetry import embedded, query
+from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.own_metadata import own_among
 from controlplane.telemetry.parameters import Parameters
 from controlplane.telemetry.promql.errors import QueryError

@@ -14,10 +14,10 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import Error, connections
 from django.http import HttpResponse
 
-from controlplane import settings_rows as rows
 from controlplane.core.asgi import Application, Receive, Send, send_whole
 from controlplane.core.errors import Malformed, Refused, TooLarge, problem_response
 from controlplane.telemetry import receiver
+from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.metrics import REFUSED_BODIES, SAMPLES
 from controlplane.telemetry.refusals import Busy
 

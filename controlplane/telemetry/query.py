@@ -11,8 +11,8 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
 
-from controlplane import settings_rows as rows
 from controlplane.telemetry import embedded
+from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.promql.errors import BadQuery, QueryError, TimedOut, Unanswerable, Unavailable
 from controlplane.telemetry.promql.values import Scalar, Vector
 from controlplane.telemetry.results import Sample, Series, samples_from, samples_of, series_from, series_of

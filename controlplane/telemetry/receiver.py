@@ -18,11 +18,11 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.utils import timezone
 
-from controlplane import settings_rows as rows
 from controlplane.core.errors import MethodNotAllowed, TooLarge
 from controlplane.core.models import Target, TargetKind
 from controlplane.core.security import target_of
 from controlplane.telemetry import forwarding
+from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.ownership import check_series
 from controlplane.telemetry.refusals import BadWrite, Busy, UnsupportedForm
 from controlplane.telemetry.store import metadata

@@ -7,7 +7,7 @@ from threading import Lock
 
 from celery import shared_task
 
-from controlplane import settings_rows as rows
+from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.decisions import retention
 from controlplane.telemetry.decisions.models import Decision, MinuteSketch
 from controlplane.telemetry.receiver import store_path

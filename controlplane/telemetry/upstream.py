@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from controlplane import settings_rows as rows
+from controlplane.telemetry import settings_rows as rows
 
 _ANSWER_MAX_BYTES = 64 << 20
 

@@ -20,18 +20,21 @@ _WORDS = re.compile(r"[A-Za-z]+")
 _URL_USER = re.compile(r"(?<=//)[^/\s@]++(?=@)")
 _NAMED_VALUE = re.compile(r"""(?<![\w.-])([\w.-]++)(["']?\s*[:=]\s*["']?)([^\s,"'}&]+)""")
 _TOKEN = re.compile(r"\b(?:hf_|sk-|ghp_|glpat-|xox[abp]-|AKIA|eyJ)[\w.-]{8,}|(?i:\b(?:basic|bearer)\s+)\S+")
+_PYTHON = re.compile(r"(?:.*/)?python[\d.]*")
+_PYTHON_FLAG = re.compile(r"-[A-Za-z]+")
 _FLAG = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 
 
 def of_command_line(words: Sequence[str]) -> dict[str, str]:
     """The flags of a command line under the names that programs give them: `--max-num-seqs` is `max_num_seqs`.
 
-    What stands before the first flag is `command`. A flag without a value is `true`, one with several has them all; of
-    one that stands there twice, the last holds.
+    What stands before the first flag is `command`, with the module that Python runs. A flag without a value is `true`,
+    one with several has them all; of one that stands there twice, the last holds.
     """
-    name, values = "command", list[str]()
+    own = _words_of_command(words)
+    name, values = "command", [*words[:own]]
     found = {name: values}
-    for word in words:
+    for word in words[own:]:
         # A secret may begin with a dash, too.
         owed = is_secret(name) and not values and not word.startswith("--")
         if not owed and (match := _FLAG.fullmatch(word)):
@@ -42,6 +45,16 @@ def of_command_line(words: Sequence[str]) -> dict[str, str]:
     return _shown(
         (name, " ".join(values) if values else "true") for name, values in found.items() if values or name != "command"
     )
+
+
+def _words_of_command(words: Sequence[str]) -> int:
+    """How many words begin a command line like `python3 -u -m package.module`, whose flags are Python's: else none."""
+    if not words or not _PYTHON.fullmatch(words[0]):
+        return 0
+    module = next((place for place, word in enumerate(words) if word == "-m"), None)
+    if module is None or not all(_PYTHON_FLAG.fullmatch(word) for word in words[1:module]):
+        return 0
+    return module + 2
 
 
 def of_document(document: Mapping[str, Any], sections: Iterable[str] = ()) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane import settings_rows as rows
+from controlplane.telemetry import settings_rows as telemetry_rows
 from wire.settings import BadSetting, Setting, check_all, comma_separated, path
 
 
@@ -55,13 +56,14 @@ def test_one_that_cannot_is_refused_with_what_would_be_right(setting: Setting[An
 
 
 def test_all_rows_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_all(rows.SETTINGS)
-    for setting in rows.SETTINGS:
+    every = (*rows.SETTINGS, *telemetry_rows.SETTINGS)
+    check_all(every)
+    for setting in every:
         if setting.parse in (str, path, comma_separated):
             continue
         monkeypatch.setenv(setting.name, "?")
         with pytest.raises(BadSetting, match=setting.name):
-            check_all(rows.SETTINGS)
+            check_all(every)
         monkeypatch.delenv(setting.name)
 
 

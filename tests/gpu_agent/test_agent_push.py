@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import struct
 import subprocess
@@ -13,6 +12,7 @@ from math import isnan
 import pytest
 
 from simulator.gpu import fault
+from tests.disks import mounted
 from tests.gpu_agent.processes import agent
 from tests.services import free_port
 from tests.wire.examples import node_content
@@ -231,15 +231,8 @@ async def test_what_is_told_while_the_control_plane_is_away_outlives_a_kill_and_
 @pytest.fixture
 def state_disk(tmp_path):
     """The agent's state folder, on a disk of its own."""
-    place = tmp_path / "state"
-    place.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("needs the right to mount a disk")
-    try:
+    with mounted(tmp_path / "state", "size=16m,mode=700") as place:
         yield place
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 async def test_with_a_state_folder_that_cannot_be_written_it_goes_on_and_names_it(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -141,33 +142,16 @@ _add = st.tuples(_part, st.lists(st.tuples(st.sampled_from(["up", "use"]), _labe
 _steps = st.lists(_add | _part | st.just("taken"), max_size=20)
 
 
-@given(_steps, st.integers(1, 8))
-def test_no_series_seems_to_go_on_however_little_is_kept_of_a_long_stall(steps, in_memory):
-    """Between the bodies that are taken, most samples go; the end of a series that was taken never does."""
-    telemetry, taken, given_ones = pushing(Push()), [], set()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_SERIES_IN_MEMORY", in_memory)
-        for step in steps:
-            if step == "taken":
-                taken += telemetry.waiting()
-            elif isinstance(step, str):
-                telemetry.end(step)
-            else:
-                part, series = step
-                # Each part's own, as they are in the agent.
-                own = [(name, (*labels, ("part", part))) for name, labels in series]
-                telemetry.add(part, named(own))
-                given_ones |= {(name, frozenset(labels)) for name, labels in own}
-    left = telemetry.waiting()
-    assert len(left) <= in_memory + len(given_ones)
-    ended = {key_of(each.labels): is_end(each) for each in [*taken, *left]}
-    living = {key_of(labels) for part in telemetry.live() for labels in part.labels}
-    assert {series for series, has_ended in ended.items() if not has_ended} <= living
-    assert living <= given_ones
+class Played(NamedTuple):
+    """What came of steps: the series that were given, those that live, and whether the last told of each is its end."""
+
+    given: set[Any]
+    living: set[Any]
+    ended: dict[Any, bool]
+    left: int
 
 
-@given(_steps)
-def test_every_series_that_was_given_lives_or_has_ended(steps):
+def played(steps: list[Any]) -> Played:
     telemetry, taken, given_ones = pushing(Push()), [], set()
     for step in steps:
         if step == "taken":
@@ -176,13 +160,35 @@ def test_every_series_that_was_given_lives_or_has_ended(steps):
             telemetry.end(step)
         else:
             part, series = step
+            # Each part's own, as they are in the agent.
             own = [(name, (*labels, ("part", part))) for name, labels in series]
             telemetry.add(part, named(own))
             given_ones |= {(name, frozenset(labels)) for name, labels in own}
-    ended = {key_of(each.labels): is_end(each) for each in [*taken, *telemetry.waiting()]}
-    assert ended.keys() == given_ones
-    living = {key_of(labels) for part in telemetry.live() for labels in part.labels}
-    assert {series for series, has_ended in ended.items() if not has_ended} == living
+    left = telemetry.waiting()
+    return Played(
+        given=given_ones,
+        living={key_of(labels) for part in telemetry.live() for labels in part.labels},
+        ended={key_of(each.labels): is_end(each) for each in [*taken, *left]},
+        left=len(left),
+    )
+
+
+@given(_steps, st.integers(1, 8))
+def test_no_series_seems_to_go_on_however_little_is_kept_of_a_long_stall(steps, in_memory):
+    """Between the bodies that are taken, most samples go; the end of a series that was taken never does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_SERIES_IN_MEMORY", in_memory)
+        end = played(steps)
+    assert end.left <= in_memory + len(end.given)
+    assert {series for series, has_ended in end.ended.items() if not has_ended} <= end.living
+    assert end.living <= end.given
+
+
+@given(_steps)
+def test_every_series_that_was_given_lives_or_has_ended(steps):
+    end = played(steps)
+    assert end.ended.keys() == end.given
+    assert {series for series, has_ended in end.ended.items() if not has_ended} == end.living
 
 
 async def test_the_last_value_of_each_series_that_has_not_ended_is_kept(telemetry):

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.disks import mounted
 from wire.spool import Spool
 
 LIMIT_BYTES = 1 << 20
@@ -50,19 +51,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def read_only_disk(tmp_path: Path) -> Iterator[Path]:
     with mounted(tmp_path / "disk", "size=256k,ro") as place:
         yield place
-
-
-@contextmanager
-def mounted(place: Path, options: str) -> Iterator[Path]:
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("needs the right to mount a small disk")
-    try:
-        yield place
-    finally:
-        # Lazily, as a test that failed may hold its file.
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 def bodies(spool: Spool) -> list[bytes]:

@@ -11,9 +11,9 @@ from datetime import datetime
 import promql_parser as ast
 from django.db.models import QuerySet
 
-from controlplane import settings_rows
 from controlplane.core.reported import reported_text
 from controlplane.telemetry import models as rows
+from controlplane.telemetry import settings_rows
 from controlplane.telemetry.recording.schedule import due_ms
 
 Labels = dict[str, str]

@@ -8,10 +8,9 @@ from datetime import datetime
 
 from django.utils import timezone
 
-from controlplane import settings_rows
 from controlplane.core.fields import epoch_ms, from_epoch_ms
 from controlplane.core.reported import storable_text
-from controlplane.telemetry import query
+from controlplane.telemetry import query, settings_rows
 from controlplane.telemetry.models import RecordingRule
 from controlplane.telemetry.recording import evaluations, rules
 from controlplane.telemetry.recording.evaluations import Labels

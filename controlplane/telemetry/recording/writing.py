@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controlplane import settings_rows as rows
 from controlplane.core.errors import Refused
 from controlplane.telemetry import forwarding
+from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.admission import Window
 from controlplane.telemetry.store.database import StoreUnavailable

@@ -194,9 +194,10 @@ def ago(moment: datetime | None) -> SafeString | str:
 
 @register.filter
 def lasted(seconds: float) -> str:
-    """How long something took or lasts: 0.8 s, 42 s, 12 min, 3 h, 2 days."""
+    """How long something took or lasts: 0.02 s, 0.8 s, 42 s, 12 min, 3 h, 2 days."""
     if seconds < 10:
-        return _("%(count)s s") % {"count": number_format(max(0.0, seconds), 1, use_l10n=True)}
+        decimals = 2 if 0 < seconds < 0.1 else 1
+        return _("%(count)s s") % {"count": number_format(max(0.0, seconds), decimals, use_l10n=True)}
     whole = int(seconds)
     if whole < 120:
         return _("%(count)d s") % {"count": whole}

@@ -39,6 +39,14 @@ def test_of_a_flag_that_stands_there_twice_the_last_holds():
     assert of_command_line(["vllm", "--port", "1", "--port", "2"])["port"] == "2"
 
 
+def test_pythons_own_flags_are_no_arguments_of_the_engine():
+    words = ["/opt/v/bin/python3.12", "-u", "-m", "vllm.entrypoints.openai.api_server", "--model", "m"]
+    assert of_command_line(words) == {"command": " ".join(words[:4]), "model": "m"}
+    assert of_command_line(["python3", "-m"])["command"] == "python3 -m"
+    assert of_command_line(["llama-server", "-m", "a.gguf"]) == {"command": "llama-server", "m": "a.gguf"}
+    assert of_command_line(["python3", "serve.py", "-m", "a"]) == {"command": "python3 serve.py", "m": "a"}
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -11,7 +11,6 @@ from msgspec import UNSET
 
 from gpu_agent.engines.details import EngineDetails
 from gpu_agent.engines.look import Look
-from gpu_agent.engines.pages import EnginePages
 from gpu_agent.policy import EnginePolicy, NodePolicy
 from tests.gpu_agent.engines.reading import page_of
 from tests.wire.fake_control import DEADLINE_SECONDS
@@ -21,13 +20,6 @@ from wire.snapshot import NodeEngine
 UP = Look(EngineReport("e1", "up"), 0)
 DOWN = Look(EngineReport("e1", "down"), 0)
 LOG = b"INFO non-default args: {}\nINFO Loading weights took 2.50 seconds\n"
-
-
-@pytest.fixture
-async def pages():
-    pages = EnginePages(timeout_seconds=20, limit_bytes=100_000)
-    yield pages
-    await pages.close()
 
 
 @pytest.fixture

@@ -22,13 +22,6 @@ from wire.snapshot import NodeEngine
 
 
 @pytest.fixture
-async def pages():
-    pages = EnginePages(timeout_seconds=20, limit_bytes=100_000)
-    yield pages
-    await pages.close()
-
-
-@pytest.fixture
 async def hasty_pages():
     """Patient enough for an engine that answers, on a busy machine too."""
     pages = EnginePages(timeout_seconds=2, limit_bytes=100_000)

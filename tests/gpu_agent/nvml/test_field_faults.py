@@ -2,13 +2,13 @@
 
 A fault that another test shows already is not shown twice:
 
-- a hung GPU stops the exporter, or leaves stale values with all well: test_collector, "one hung gpu", "delays a
-  reading", "hangs as a whole"
-- a process in D state cannot be ended: test_collector, "children that cannot be killed"; test_release, "a child that
+- a hung GPU stops the exporter, or leaves stale values with all well: test_recovery, "one hung gpu", "hangs as a
+  whole"; test_collector, "delays a reading"
+- a process in D state cannot be ended: test_recovery, "children that cannot be killed"; test_release, "a child that
   cannot be ended"
 - one lost GPU crashes the reader of all the others: test_collector, "a lost gpu", "lost from the start"
-- a repeat of the same XID is invisible: test_collector, "each xid is an event"
-- an XID that NVML does not deliver is missing: test_collector, "xid 79", "by the kernel log alone"
+- a repeat of the same XID is invisible: test_collector_xids, "each xid is an event"
+- an XID that NVML does not deliver is missing: test_collector_xids, "xid 79", "by the kernel log alone"
 - any NVML client blocks a reset or a change of MIG: test_release, test_release_command, test_agent_gpus
 - exporters use much memory: test_agent_gpus, "keep to their memory"
 """

@@ -8,8 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from controlplane.telemetry.store.reader import Reader
 from controlplane.telemetry.store.retention import prune
 from controlplane.telemetry.store.writer import Owner, Writer
 from tests.controlplane.telemetry.filling import ANY_TIME, named, store
+from tests.disks import mounted
 from tests.services import wait_for
 from wire.write_body import key_of
 
@@ -104,21 +104,8 @@ def test_killed_at_any_moment_two_processes_lose_nothing_that_was_answered(tmp_p
     assert writes(path) == before
 
 
-@contextmanager
-def disk_of(place: Path, size: str) -> Iterator[Path]:
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("needs the right to mount a small disk")
-    try:
-        yield place
-    finally:
-        # Lazily, as the store keeps its file open.
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
-
-
 def test_a_full_disk_refuses_writes_and_keeps_what_was_taken(tmp_path):
-    with disk_of(tmp_path / "disk", "2m") as disk:
+    with mounted(tmp_path / "disk", "size=2m") as disk:
         path, ballast = disk / "metrics.sqlite3", disk / "ballast"
         ballast.write_bytes(b"x" * (1 << 20))
         dice = random.Random(1)
