@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from controlplane.telemetry.patterns import BadPattern, pattern
 from controlplane.telemetry.promql.errors import Unanswerable
-from controlplane.telemetry.promql.patterns import pattern
 from controlplane.telemetry.promql.values import Labels, Vector, distinct
 
 # A name is as long as it can be: $1x is the group named 1x.
@@ -22,7 +22,10 @@ def label_replace(
     `touch` ends what takes too long. Raises QueryError.
     """
     _check_name(target, "destination", "label_replace")
-    compiled = pattern(regex)
+    try:
+        compiled = pattern(regex)
+    except BadPattern as error:
+        raise Unanswerable(str(error)) from error
     results: dict[str, str | None] = {}
     for value in dict.fromkeys(labels.get(source, "") for labels in vector.labels):
         touch(0)

@@ -9,13 +9,11 @@ from enum import Enum
 from functools import cached_property
 
 import numpy as np
-from pydantic_core import SchemaError, SchemaValidator, core_schema
 
+from controlplane.telemetry.patterns import BadPattern, Pattern, pattern
 from controlplane.telemetry.store.columns import Ints
 
 Counted = Callable[[int], None]
-
-_MAX_PATTERN_CHARACTERS = 4096
 
 
 class BadMatcher(ValueError):
@@ -39,18 +37,14 @@ class Matcher:
 
     def __post_init__(self) -> None:
         if self.operator in (Operator.MATCHES, Operator.MATCHES_NOT):
-            if len(self.value) > _MAX_PATTERN_CHARACTERS:
-                raise BadMatcher(f"a regular expression may have {_MAX_PATTERN_CHARACTERS} characters")
             self.holds("")
 
     @cached_property
-    def _pattern(self) -> SchemaValidator:
-        # Rust's engine, as pydantic brings it: linear in the text whatever the pattern, unlike Python's own.
-        pattern = f"^(?s:{self.value})$"
+    def _pattern(self) -> Pattern:
         try:
-            return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
-        except SchemaError as error:
-            raise BadMatcher(f"the regular expression {self.value!r} cannot be used: {error}") from error
+            return pattern(self.value)
+        except BadPattern as error:
+            raise BadMatcher(str(error)) from error
 
     def holds(self, value: str) -> bool:
         match self.operator:
@@ -59,9 +53,9 @@ class Matcher:
             case Operator.NOT_EQUAL:
                 return value != self.value
             case Operator.MATCHES:
-                return self._pattern.isinstance_python(value)
+                return self._pattern.matches(value)
             case Operator.MATCHES_NOT:
-                return not self._pattern.isinstance_python(value)
+                return not self._pattern.matches(value)
 
 
 def matching_series(connection: sqlite3.Connection, matchers: Sequence[Matcher], counted: Counted) -> Ints:

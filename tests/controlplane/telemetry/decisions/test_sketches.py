@@ -10,7 +10,7 @@ from controlplane.telemetry.decisions import sketches
 from controlplane.telemetry.decisions.models import MinuteSketch
 from tests.controlplane.alerts.conftest import target
 from tests.controlplane.conftest import Rest
-from wire.sketches import bucket_of
+from wire.sketches import BUCKETS, COUNT_MAX, bucket_of
 
 MINUTE = 1_900_000_020_000
 SPAN = "since=2030-03-17T17:00:00Z&until=2030-03-17T19:00:00Z"
@@ -72,6 +72,13 @@ def test_names_that_are_not_configured_are_summed_up_as_unknown(gateway: Rest, v
     assert (unknown["pool"], unknown["arrivals"]) == ("unknown", 3)
 
 
+def test_the_largest_counts_add_up(gateway: Rest, viewer: Rest) -> None:
+    most = [[1, COUNT_MAX]] * BUCKETS
+    post(gateway, *(sketch(tenant=f"gone-{number}", arrivals=COUNT_MAX, prompt_tokens=most) for number in range(10)))
+    (item,) = summary(viewer)
+    assert (item["arrivals"], item["prompt_tokens"]["count"]) == (10 * COUNT_MAX, 10 * BUCKETS * COUNT_MAX)
+
+
 def test_a_summary_is_by_what_is_asked_and_of_whom(gateway: Rest, viewer: Rest) -> None:
     post(gateway, sketch(), sketch(pool="gone"), sketch(**{"class": "gone"}))
     assert [(item["pool"], item["arrivals"]) for item in summary(viewer, "&by=pool")] == [("chat", 6), ("unknown", 3)]
@@ -129,6 +136,8 @@ def test_a_span_with_too_much_in_it_is_refused_by_name(
         {"minute": -60_000},
         {"tenant": ""},
         {"arrivals": -1},
+        {"arrivals": COUNT_MAX + 1},
+        {"prompt_tokens": [[1, COUNT_MAX + 1]]},
         {"prompt_tokens": [[448, 1]]},
         {"prompt_tokens": [[1, 0]]},
         {"prompt_tokens": [[1, 1]] * 449},

@@ -108,7 +108,26 @@ def _nested(draw: st.DrawFn, depth: int) -> str:
 ANY_QUERY = _grown(_nested(_DEPTH - 1))
 
 _ATOMS = st.sampled_from(
-    ["a", "b", "-", ".", r"\d", r"\w", r"\W", "[ab]", "[^a-]", r"[\d-]", "^", "$", r"\b", r"\B", "1"]
+    [
+        "a",
+        "b",
+        "-",
+        ".",
+        r"\d",
+        r"\w",
+        r"\W",
+        "[ab]",
+        "[^a-]",
+        r"[\d-]",
+        "^",
+        "$",
+        r"\b",
+        r"\B",
+        "1",
+        "(?i:A)",
+        r"\pL",
+        "[[:digit:]]",
+    ]
 )
 ANY_PATTERN = st.recursive(
     _ATOMS,
