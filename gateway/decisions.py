@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 from gateway.metrics import UNKNOWN
 from gateway.refusals import Refused
-from wire.messages import Decision
+from wire.messages import ADMITTED, Decision
 from wire.problems import cut
 
 if TYPE_CHECKING:
     from gateway.exchange import Exchange
 
-ADMITTED = "admitted"
 Kind = Literal["admitted", "refused"]
 _EVERY = 100
 # In its own words an engine may repeat the prompt, which is nobody's here.

@@ -7,14 +7,14 @@ import logging
 from collections.abc import Callable, Sequence
 from itertools import accumulate, takewhile
 
-import aiohttp
 import msgspec
 
 from gateway.decisions import DecisionLog
 from gateway.sketches import MinuteSketches
-from wire.control_api import JSON_BODY, TargetRefused, TargetUnavailable
+from wire.control_api import JSON_BODY, TargetRefused
 from wire.messages import Decision
 from wire.pace import Pace
+from wire.sending import FAILURES, TOO_LARGE, Told, refuses_body, retry_delay_seconds
 from wire.sketches import Sketch
 from wire.target import TargetClient
 
@@ -27,11 +27,7 @@ _DECISIONS_AT_ONCE = 2_000
 _SKETCHES_AT_ONCE = 500
 # Half of what the control plane takes; of one that takes less, half of what it refused.
 _BODY_BYTES = 512 * 1024
-# The body is refused, not its sender: the same one would be refused again.
-_BODY_REFUSED_STATUSES = (400, 413, 415, 422)
-_TOO_LARGE = 413
 _LAST_SECONDS = 3.0
-_FAILURES = (TargetRefused, aiohttp.ClientError, OSError)
 Message = Decision | Sketch
 
 
@@ -63,7 +59,7 @@ class Telling:
                 await self._of_sketches.send_all()
                 self._of_sketches.load(self._sketches.take(_SKETCHES_AT_ONCE, all_of_them=True))
                 await self._of_sketches.send_all()
-        except _FAILURES as error:
+        except FAILURES as error:
             log.info("the last decisions stay untold: %s", str(error) or type(error).__name__)
 
 
@@ -74,7 +70,7 @@ class Sender:
         self._client, self._path, self._take, self._pace = client, path, take, pace
         self._waiting: list[bytes] = []
         self._limit_bytes = _BODY_BYTES
-        self._trouble = ""
+        self._told = Told(f"messages for {path}")
 
     async def run(self) -> None:
         attempt = 0
@@ -83,13 +79,13 @@ class Sender:
             try:
                 await self._send_next()
                 attempt = 0
-            except _FAILURES as error:
-                self._note(f"wait in memory: {str(error) or type(error).__name__}")
-                await asyncio.sleep(self._delay_seconds(attempt, error))
+            except FAILURES as error:
+                self._told.trouble(f"kept in memory until they can be sent: {str(error) or type(error).__name__}")
+                await asyncio.sleep(retry_delay_seconds(self._pace, attempt, error))
                 attempt += 1
 
     async def send_all(self) -> None:
-        """Raises: one of _FAILURES."""
+        """Raises: one of FAILURES."""
         while await self._send_next():
             pass
 
@@ -97,7 +93,7 @@ class Sender:
         self._waiting += map(msgspec.json.encode, messages)
 
     async def _send_next(self) -> bool:
-        """Send one body; whether there was any. Raises: one of _FAILURES."""
+        """Send one body; whether there was any. Raises: one of FAILURES."""
         if not self._waiting:
             self.load(self._take())
         if not self._waiting:
@@ -106,31 +102,16 @@ class Sender:
         body = b"[" + b",".join(self._waiting[:count]) + b"]"
         try:
             await self._client.post_bytes(self._path, body, JSON_BODY)
-            self._note("")
+            self._told.well()
         except TargetRefused as refusal:
-            if refusal.status == _TOO_LARGE and count > 1:
+            if refusal.status == TOO_LARGE and count > 1:
                 self._limit_bytes = len(body) // 2
                 return True
-            if refusal.status not in _BODY_REFUSED_STATUSES:
+            if not refuses_body(refusal):
                 raise
-            self._note(f"are dropped, as they are refused for good: {refusal}")
+            self._told.trouble(f"dropped, as they are refused for good: {refusal}", same=refusal.code)
         del self._waiting[:count]
         return True
-
-    def _note(self, trouble: str) -> None:
-        """Tell the log a change of state once, not every try."""
-        if trouble != self._trouble:
-            self._trouble = trouble
-            if trouble:
-                log.warning("messages for %s %s", self._path, trouble)
-            else:
-                log.info("messages for %s are taken again", self._path)
-
-    def _delay_seconds(self, attempt: int, error: Exception) -> float:
-        refused = isinstance(error, TargetRefused)
-        cap_seconds = self._pace.refused_cap_seconds if refused else self._pace.retry_cap_seconds
-        asked_seconds = error.retry_after_seconds if isinstance(error, TargetUnavailable) else 0
-        return asked_seconds + self._pace.delay_seconds(attempt, cap_seconds)
 
 
 def fitting(parts: Sequence[bytes], limit_bytes: int) -> int:

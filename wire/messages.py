@@ -183,6 +183,8 @@ class Event(Struct, frozen=True, forbid_unknown_fields=True):
     detail: LongText
 
 
+# The reason of a decision that refuses nothing.
+ADMITTED = "admitted"
 _SnakeName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}$(?!\n)")]
 _Figure = Annotated[int, Meta(ge=-(2**53 - 1), le=2**53 - 1)]
 

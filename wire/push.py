@@ -11,12 +11,12 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-import aiohttp
 import msgspec
 
 from wire.control_api import JSON_BODY, TargetRefused, TargetUnavailable
 from wire.messages import UNREADABLE, Event
 from wire.pace import Pace
+from wire.sending import FAILURES, TOO_LARGE, Told, refuses_body, retry_delay_seconds
 from wire.spool import Spool
 from wire.target import TargetClient
 from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, VERSION, VERSION_HEADER, Series, encode, halves
@@ -26,17 +26,12 @@ log = logging.getLogger("headworks.push")
 WRITE_PATH = "/prometheus/api/v1/write"
 EVENTS_PATH = "/api/v1/events"
 _WRITE_HEADERS = {"Content-Type": CONTENT_TYPE, "Content-Encoding": CONTENT_ENCODING, VERSION_HEADER: VERSION}
-# What refuses a body, not its sender: the same body would be refused again.
-_BODY_REFUSED_STATUSES = (400, 413, 415, 422)
-_BODY_REFUSED_CODES = ("foreign_node",)
-_TOO_LARGE = 413
 # The next samples come in some seconds: one that is not taken by then is spooled.
 _AT_ONCE_SECONDS = 3.0
 _EVENTS_AT_ONCE = 100
 _EVENTS_BYTES = 1 << 20
 # Events of a machine whose disk is full; an operator must still hear of them.
 _EVENTS_IN_MEMORY = 1_000
-_FAILURES = (TargetRefused, aiohttp.ClientError, OSError)
 
 
 class MetricPush:
@@ -44,7 +39,7 @@ class MetricPush:
 
     def __init__(self, client: TargetClient, spool: Spool, pace: Pace | None = None) -> None:
         self._client, self._spool = client, spool
-        self._told = _Told("samples")
+        self._told = Told("samples")
         self._emptying = _Emptying(pace or Pace(), self._told)
 
     async def put(self, series: Sequence[Series]) -> None:
@@ -76,19 +71,19 @@ class MetricPush:
         try:
             async with asyncio.timeout(_AT_ONCE_SECONDS):
                 await self._send(body)
-        except _FAILURES:
+        except FAILURES:
             # `run` tries again at once, and says what it met.
             return False
         return True
 
     async def _send(self, body: bytes) -> None:
-        """Returns once the body is done with: taken, or refused for good. Raises: one of _FAILURES."""
+        """Returns once the body is done with: taken, or refused for good. Raises: one of FAILURES."""
         try:
             await self._client.post_bytes(WRITE_PATH, body, _WRITE_HEADERS)
         except TargetRefused as refusal:
-            if not _refuses_body(refusal):
+            if not refuses_body(refusal):
                 raise
-            parts = halves(body) if refusal.status == _TOO_LARGE else None
+            parts = halves(body) if refusal.status == TOO_LARGE else None
             if parts is None:
                 self._told.trouble(f"dropped, as they are refused for good: {refusal}", same=refusal.code)
                 return
@@ -104,7 +99,7 @@ class EventPush:
     def __init__(self, client: TargetClient, spool: Spool, pace: Pace | None = None) -> None:
         self._client, self._spool = client, spool
         self._unspooled: deque[bytes] = deque()
-        self._told = _Told("events")
+        self._told = Told("events")
         self._emptying = _Emptying(pace or Pace(), self._told)
 
     def put(self, event: Event) -> None:
@@ -138,12 +133,12 @@ class EventPush:
     async def _send(self, records: Sequence[bytes]) -> None:
         """Returns once all are done with. A refused batch is sent in halves, so that a bad event takes none with it.
 
-        Raises: one of _FAILURES.
+        Raises: one of FAILURES.
         """
         try:
             answer = await self._client.post_bytes(EVENTS_PATH, b"[" + b",".join(records) + b"]", JSON_BODY)
         except TargetRefused as refusal:
-            if not _refuses_body(refusal):
+            if not refuses_body(refusal):
                 raise
             if len(records) == 1:
                 log.error("event %s is dropped, as it is refused for good: %s", _id_of(records[0]), refusal)
@@ -162,7 +157,7 @@ class EventPush:
 class _Emptying:
     """The loop that empties a spool, with patience for a control plane that is away."""
 
-    def __init__(self, pace: Pace, told: _Told) -> None:
+    def __init__(self, pace: Pace, told: Told) -> None:
         self._pace, self._told = pace, told
         self._filled = asyncio.Event()
         self._filled.set()
@@ -179,40 +174,10 @@ class _Emptying:
             try:
                 await send_oldest()
                 attempt = 0
-            except _FAILURES as error:
+            except FAILURES as error:
                 self._told.trouble(f"kept until they can be sent: {str(error) or type(error).__name__}")
-                await asyncio.sleep(self._delay_seconds(attempt, error))
+                await asyncio.sleep(retry_delay_seconds(self._pace, attempt, error))
                 attempt += 1
-
-    def _delay_seconds(self, attempt: int, error: Exception) -> float:
-        """Beyond what the answer asks for, a random time, so that not all targets come at once."""
-        refused = isinstance(error, TargetRefused)
-        cap_seconds = self._pace.refused_cap_seconds if refused else self._pace.retry_cap_seconds
-        asked_seconds = error.retry_after_seconds if isinstance(error, TargetUnavailable) else 0
-        return asked_seconds + self._pace.delay_seconds(attempt, cap_seconds)
-
-
-class _Told:
-    """What the log was told of `what`: a change of state once, not every try."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._trouble: str | None = None
-
-    def trouble(self, said: str, same: str | None = None) -> None:
-        """`same` stands for messages that differ in numbers alone."""
-        if self._trouble != (same or said):
-            self._trouble = same or said
-            log.warning("%s are %s", self._what, said)
-
-    def well(self) -> None:
-        if self._trouble is not None:
-            self._trouble = None
-            log.info("%s are taken again", self._what)
-
-
-def _refuses_body(refusal: TargetRefused) -> bool:
-    return refusal.status in _BODY_REFUSED_STATUSES or refusal.code in _BODY_REFUSED_CODES
 
 
 class _Taken(msgspec.Struct):

@@ -12,11 +12,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from wire.snapshot import Count, EpochMillis, Positive
+from wire.snapshot import EpochMillis
 
 # Tokens; a longer one counts as this.
 LENGTH_MAX = 2**31 - 1
 MINUTE_MS = 60_000
+# Of one count in a minute; those of a whole body add up to less than 2**53.
+COUNT_MAX = 2**31 - 1
 _PART_BITS = 4
 _EXACT_BITS = _PART_BITS + 1
 
@@ -43,7 +45,7 @@ def middle_of(bucket: int) -> int:
 BUCKETS = bucket_of(LENGTH_MAX) + 1
 _Bucket = Annotated[int, Meta(ge=0, lt=BUCKETS)]
 # (bucket, how many), each bucket once.
-Counts = Annotated[list[tuple[_Bucket, Positive]], Meta(max_length=BUCKETS)]
+Counts = Annotated[list[tuple[_Bucket, Annotated[int, Meta(ge=1, le=COUNT_MAX)]]], Meta(max_length=BUCKETS)]
 SketchLabel = Annotated[str, Meta(min_length=1, max_length=63)]
 
 
@@ -59,18 +61,23 @@ class Sketch(Struct, frozen=True, omit_defaults=True, rename={"priority_class": 
     tenant: SketchLabel = "unknown"
     priority_class: SketchLabel = "unknown"
     pool: SketchLabel = "unknown"
-    arrivals: Count = 0
+    arrivals: Annotated[int, Meta(ge=0, le=COUNT_MAX)] = 0
     prompt_tokens: Counts = []
     max_tokens: Counts = []
     output_tokens: Counts = []
+
+
+def add(counts: dict[int, int], part: Iterable[tuple[int, int]]) -> None:
+    """Add the counts of one sketch to those of others."""
+    for bucket, count in part:
+        counts[bucket] = counts.get(bucket, 0) + count
 
 
 def added(*parts: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Counts of several sketches as those of one."""
     total: dict[int, int] = {}
     for part in parts:
-        for bucket, count in part:
-            total[bucket] = total.get(bucket, 0) + count
+        add(total, part)
     return total
 
 

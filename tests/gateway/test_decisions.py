@@ -178,7 +178,7 @@ async def test_what_does_not_fit_is_counted_and_the_newest_refusals_are_told(
         assert await ask(gateway, "first", tenant=None) == 401
 
         async def waits() -> bool:
-            return "wait in memory" in gateway.process.log_tail()
+            return "kept in memory" in gateway.process.log_tail()
 
         # What is being sent is kept beside the queue.
         await gateway.until(waits, True, "the first one to find nobody")

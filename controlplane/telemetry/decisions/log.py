@@ -15,7 +15,6 @@ from controlplane.telemetry.decisions.names import KnownNames
 from wire import messages
 from wire.canonical import Document
 
-ADMITTED = "admitted"
 # A writer of the configuration waits for one such part at most (SQLite has one writer), which takes milliseconds.
 _ROWS_AT_ONCE = 500
 _TOLD_MAX = 20
@@ -105,12 +104,12 @@ def describe(row: rows.Decision) -> Document:
 
 def in_words(row: rows.Decision) -> str:
     """Who decided what, by which configuration, and why."""
-    verb = "admitted" if row.reason == ADMITTED else "refused"
+    verb = "admitted" if row.reason == messages.ADMITTED else "refused"
     words = (
         f"{f.iso(f.from_epoch_ms(row.at_ms))}: gateway {row.gateway} {verb} request {row.request_id} of tenant "
         f"{row.tenant} (class {row.priority_class}, pool {row.pool}) by revision {row.revision}"
     )
-    if row.reason != ADMITTED:
+    if row.reason != messages.ADMITTED:
         words += f", at stage {row.stage} with {row.status} {row.reason}"
         words += f": {row.message.rstrip('.')}" if row.message else ""
     words += "."

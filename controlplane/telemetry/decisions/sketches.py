@@ -14,7 +14,7 @@ from controlplane.telemetry.decisions.models import MinuteSketch
 from controlplane.telemetry.decisions.names import KnownNames
 from wire.canonical import Document
 from wire.problems import Problem
-from wire.sketches import MINUTE_MS, Sketch, added, quantile
+from wire.sketches import MINUTE_MS, Sketch, add, added, quantile
 
 LENGTHS = ("prompt_tokens", "max_tokens", "output_tokens")
 QUANTILES = {"p50": 500, "p90": 900, "p95": 950, "p99": 990}
@@ -94,8 +94,7 @@ class _Group:
     def add(self, minute_ms: int, arrivals: int, parts: _Parts) -> None:
         self._minutes[minute_ms] = self._minutes.get(minute_ms, 0) + arrivals
         for counts, part in zip(self._counts, parts, strict=True):
-            for bucket, count in part:
-                counts[bucket] = counts.get(bucket, 0) + count
+            add(counts, part)
 
     def described(self) -> Document:
         lengths = {
