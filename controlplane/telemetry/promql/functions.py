@@ -27,7 +27,6 @@ _RANGE_FUNCTIONS: dict[str, Callable[[Windows], Vector]] = {
     "changes": windows.changes,
     "resets": windows.resets,
     "deriv": regression.deriv,
-    "avg_over_time": windows.avg_over_time,
     "min_over_time": windows.min_over_time,
     "max_over_time": windows.max_over_time,
     "count_over_time": windows.count_over_time,
@@ -35,17 +34,21 @@ _RANGE_FUNCTIONS: dict[str, Callable[[Windows], Vector]] = {
     "first_over_time": windows.first_over_time,
     "last_over_time": windows.last_over_time,
 }
+# Those that go through the samples one by one, with an eye on the time.
+_STEPWISE: dict[str, Callable[[Windows, Callable[[int], None]], Vector]] = {
+    "sum_over_time": windows.sum_over_time,
+    "avg_over_time": windows.avg_over_time,
+    "stdvar_over_time": variance.stdvar_over_time,
+    "stddev_over_time": variance.stddev_over_time,
+}
 _KEEPS_NAME = frozenset({"first_over_time", "last_over_time"})
 # The ones that look at every sample of every window, however much these overlap.
 READS_WHOLE_WINDOWS = frozenset(
     {
-        "sum_over_time",
-        "avg_over_time",
+        *_STEPWISE,
         "min_over_time",
         "max_over_time",
         "quantile_over_time",
-        "stddev_over_time",
-        "stdvar_over_time",
         "deriv",
         "predict_linear",
     }
@@ -81,7 +84,8 @@ def _vector(context: Context, scalar: Scalar) -> Vector:
 
 def _scalar(context: Context, vector: Vector) -> Value:
     alone = vector.present.sum(axis=0) == 1
-    summed = np.where(vector.present, vector.values, 0.0).sum(axis=0)
+    # With -0 nothing changes, not even -0.
+    summed = np.where(vector.present, vector.values, -0.0).sum(axis=0, initial=-0.0)
     return Scalar(np.where(alone, summed, np.nan))
 
 
@@ -154,18 +158,6 @@ def _quantile_over_time(context: Context, quantile: Scalar, samples: Windows) ->
     return _unnamed(windows.quantile_over_time(quantile, samples))
 
 
-def _sum_over_time(context: Context, samples: Windows) -> Value:
-    return _unnamed(windows.sum_over_time(samples, context.touch))
-
-
-def _stdvar_over_time(context: Context, samples: Windows) -> Value:
-    return _unnamed(variance.stdvar_over_time(samples, context.touch))
-
-
-def _stddev_over_time(context: Context, samples: Windows) -> Value:
-    return _unnamed(variance.stddev_over_time(samples, context.touch))
-
-
 def _predict_linear(context: Context, samples: Windows, seconds: Scalar) -> Value:
     return _unnamed(regression.predict_linear(samples, seconds, context.times_ms))
 
@@ -177,6 +169,10 @@ def _absent_over_time(context: Context, samples: Windows) -> Value:
 def _over_range(name: str, context: Context, samples: Windows) -> Value:
     result = _RANGE_FUNCTIONS[name](samples)
     return result if name in _KEEPS_NAME else _unnamed(result)
+
+
+def _stepwise(name: str, context: Context, samples: Windows) -> Value:
+    return _unnamed(_STEPWISE[name](samples, context.touch))
 
 
 def _unnamed(vector: Vector) -> Vector:
@@ -197,12 +193,10 @@ def _each(name: str, context: Context, vector: Vector) -> Value:
 # The parser has checked the number and types of arguments.
 CALLS: dict[str, Callable[..., Value]] = {
     **{name: partial(_over_range, name) for name in _RANGE_FUNCTIONS},
+    **{name: partial(_stepwise, name) for name in _STEPWISE},
     **{name: partial(_each, name) for name in ELEMENTWISE},
     **{name: partial(_date_part, name) for name in DATE_PARTS},
     "quantile_over_time": _quantile_over_time,
-    "sum_over_time": _sum_over_time,
-    "stdvar_over_time": _stdvar_over_time,
-    "stddev_over_time": _stddev_over_time,
     "predict_linear": _predict_linear,
     "absent_over_time": _absent_over_time,
     "histogram_quantile": _histogram_quantile,

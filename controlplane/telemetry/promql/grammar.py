@@ -20,8 +20,9 @@ MAX_CHARACTERS = 16_384
 # The parser and the evaluation go down the tree by recursion: this bounds their stacks.
 MAX_OPERATORS = 200
 
-# In comments quotes stand for nothing. `raw`: the parser reads escapes in `…` too, where PromQL has none.
-_STRINGS_AND_COMMENTS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\#[^\n]*|`(?P<raw>[^`]*)`""", re.DOTALL)
+# In comments quotes stand for nothing. A string may lack its end, or each \' in it would be tried as a beginning.
+# `raw`: the parser reads escapes in `…` too, where PromQL has none.
+_STRINGS_AND_COMMENTS = re.compile(r"""'(?:[^'\\]|\\.)*'?|"(?:[^"\\]|\\.)*"?|\#[^\n]*|`(?P<raw>[^`]*)`""", re.DOTALL)
 _OPERATORS = re.compile(r"[-+*/%^(]|[=!<>]=?|\b(?:and|or|unless|atan2)\b", re.IGNORECASE)
 # The parser forgets a unary plus, and with it that what follows is no selector any more.
 _PLUS_SELECTOR = re.compile(r"\b(timestamp|absent)[\s(]*\(\s*\+", re.IGNORECASE)

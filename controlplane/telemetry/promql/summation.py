@@ -53,7 +53,8 @@ def total(members: Members, *, overflows: bool = True) -> Floats:
     sizes = np.add.reduceat(np.abs(values), members.starts, axis=0, dtype=np.longdouble)
     unsure = needs_compensation(sums, sizes, overflows=overflows)
     result: Floats = np.where(unsure, _compensated(members), sums) if unsure.any() else sums
-    return result
+    # What the compensation adds is 0 at least, so that none is -0.
+    return result + 0.0
 
 
 def needs_compensation(sums: Floats, sizes: Floats, *, overflows: bool = True) -> Bools:

@@ -87,11 +87,8 @@ def sum_over_time(windows: Windows, touch: Callable[[int], None]) -> Vector:
     return _reduced(windows, lambda lo, hi: _sums(windows.values, lo, hi, touch))
 
 
-def avg_over_time(windows: Windows) -> Vector:
-    def average(lo: Ints, hi: Ints) -> Floats:
-        return _reduce(np.add, windows.values, lo, hi, np.longdouble) / (hi - lo)
-
-    return _reduced(windows, average)
+def avg_over_time(windows: Windows, touch: Callable[[int], None]) -> Vector:
+    return _reduced(windows, lambda lo, hi: _sums(windows.values, lo, hi, touch, overflows=False) / (hi - lo))
 
 
 def min_over_time(windows: Windows) -> Vector:
@@ -186,19 +183,20 @@ def in_turn(lo: Ints, hi: Ints, touch: Callable[[int], None]) -> Iterator[Ints]:
         yield lo[:count] + place
 
 
-def _sums(values: Floats, lo: Ints, hi: Ints, touch: Callable[[int], None]) -> Floats:
-    """In long doubles, but compensated as in Prometheus where that shows: a sum that cancels out or overflows."""
+def _sums(values: Floats, lo: Ints, hi: Ints, touch: Callable[[int], None], *, overflows: bool = True) -> Floats:
+    """In long doubles, but compensated as in Prometheus where that shows: a sum that cancels out or `overflows`."""
     sums = _reduce(np.add, values, lo, hi, np.longdouble)
     # Without infinities, beside which the rest may overflow all the same.
     sizes = _reduce(np.add, np.where(np.isfinite(values), np.abs(values), 0.0), lo, hi, np.longdouble)
-    unsure = np.flatnonzero(needs_compensation(sums, sizes))
+    unsure = np.flatnonzero(needs_compensation(sums, sizes, overflows=overflows))
     unsure = unsure[longest_first(lo[unsure], hi[unsure])]
     totals, rests = np.zeros((2, len(unsure)))
     with np.errstate(all="ignore"):
         for at in in_turn(lo[unsure], hi[unsure], touch):
             add_compensated(values[at], totals[: len(at)], rests[: len(at)])
         sums[unsure] = totals + rests
-    return sums
+    # It begins with 0 there, so that none is -0.
+    return sums + 0.0
 
 
 class Block(NamedTuple):

@@ -21,6 +21,8 @@ temperature[10s1ms:1m]
 vector(1)[5m1ms:1m]
 vector(time())[5m1ms:1m]
 sum_over_time(vector(time())[5m1ms:30s])
+1 / sum_over_time((-vector(0))[5m1ms:1m])
+1 / avg_over_time((-vector(0))[5m1ms:1m])
 max_over_time(temperature[10m1ms:1m])
 max_over_time(temperature[10m1ms:])
 max_over_time((temperature)[10m1ms:])

@@ -121,6 +121,13 @@ def test_a_quote_within_a_comment_hides_no_operators():
         parse("# '\n" + "(" * 5000 + "a" + ")" * 5000 + "  # '")
 
 
+def test_a_string_without_an_end_is_one_string_and_hides_what_follows():
+    with pytest.raises(BadQuery, match="unterminated"):
+        parse("'" + r"\'(" * 4000)
+    with pytest.raises(BadQuery, match="unterminated"):
+        parse("'\n" + "(" * 16_000)
+
+
 @given(microseconds=st.integers(-(10**12), 10**12))
 def test_a_duration_is_cut_to_whole_milliseconds(microseconds):
     assert milliseconds(timedelta(microseconds=microseconds)) == int(microseconds / 1000)

@@ -53,6 +53,11 @@ def test_one_value_that_is_not_finite_has_no_deviation(ask, aggregation, name):
     assert math.isnan(row.value)
 
 
+@pytest.mark.parametrize("aggregation", ["sum", "avg"])
+def test_no_sum_is_minus_zero(ask, aggregation):
+    assert [row.value for row in ask(f"1 / {aggregation}(-vector(0))")] == [math.inf]
+
+
 def test_atan2_is_of_no_metric_any_more(ask):
     assert [row.labels for row in ask("one atan2 one")] == [{"node": "n-1", "n": "one"}]
     assert [row.labels for row in ask("one atan2 2")] == [{"node": "n-1", "n": "one"}]

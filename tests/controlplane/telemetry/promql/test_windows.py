@@ -138,6 +138,21 @@ def test_a_sum_loses_and_overflows_as_in_prometheus(values):
     assert result.values[0, 0] == pytest.approx(total + rest, rel=1e-11, abs=0, nan_ok=True)
 
 
+@pytest.mark.parametrize(
+    ("values", "average"),
+    [
+        ([1e16, 0.1, -1e16], 0.1 / 3),
+        # An average is within its parts even where their sum is too large for a double.
+        ([1e308, 1e308], 1e308),
+        ([1e308, 1e308, math.inf], math.inf),
+    ],
+)
+def test_an_average_loses_no_more_than_in_prometheus(values, average):
+    whole = windows_on([list(enumerate(values, 1))], [len(values)], len(values))
+    result = windows.avg_over_time(whole, lambda samples: None)
+    assert result.values[0, 0] == pytest.approx(average, rel=1e-11, abs=0)
+
+
 FINITE = st.lists(st.tuples(st.integers(1, 20_000), st.floats(-1e6, 1e6)), max_size=12).map(
     lambda pairs: list(zip(itertools.accumulate(gap for gap, _ in pairs), (value for _, value in pairs), strict=True))
 )
