@@ -33,7 +33,7 @@ from bench.support import fleet_metrics as fleet
 from bench.support.control_plane import answers, enrol, wait_for, wait_until, web_process
 from bench.support.memory import resident_mib
 from bench.support.metric_servers import SERVERS, installed, size_of
-from bench.support.processes import cpu_seconds
+from bench.support.processes import cpu_seconds, ending
 from bench.support.report import Targets, report
 from controlplane.demo.ports import free_port
 from controlplane.telemetry.store.admission import Window
@@ -41,12 +41,13 @@ from controlplane.telemetry.store.database import FILE_NAME
 from controlplane.telemetry.store.packing import pack
 from controlplane.telemetry.store.retention import prune
 from controlplane.telemetry.store.writer import Owner, writer_of
+from wire.push import WRITE_PATH as PUSH
 from wire.write_body import key_of
 
 INGEST_SECONDS, QUICK_SECONDS = 300.0, 20.0
 PUSHING_NODES = 50
 ROUNDS = 5
-PUSH, QUERY = "/prometheus/api/v1/write", "/prometheus/api/v1/query_range"
+QUERY = "/prometheus/api/v1/query_range"
 TARGETS: Targets = {
     "ingest_samples_per_second": ("at least", 50_000.0),
     "passed_on_samples_per_cpu_second": ("at least", 150_000.0),
@@ -166,38 +167,29 @@ def packed_size(path: Path) -> int:
 def passed_on(folder: Path) -> float:
     """Samples a second of the web process' CPU time, with a server behind it that takes everything."""
     port = free_port()
-    settings = {
-        "HEADWORKS_REMOTE_WRITE_URL": f"http://127.0.0.1:{port}/api/v1/write",
-        "HEADWORKS_PROMETHEUS_URL": f"http://127.0.0.1:{port}",
-    }
     sink = f"http://127.0.0.1:{port}"
-    with (
-        subprocess.Popen([sys.executable, "-m", "bench.support.metrics_sink", str(port)]) as server,
-        tempfile.TemporaryDirectory(dir=folder) as name,
-    ):
-        try:
-            wait_for(lambda: answers(sink), "the server behind")
-            with web_process(Path(name), settings) as (rest, web):
-                tokens = [enrol(rest, "node", f"push-{number}") for number in range(PUSHING_NODES)]
-                # Labels are checked once a series: not part of what goes on for months.
-                push(f"{rest.base_url}{PUSH}", tokens, 3)
-                begun = cpu_seconds(web)
-                sent = push(f"{rest.base_url}{PUSH}", tokens, QUICK_SECONDS)
-                wait_until(lambda: settled(sink), QUICK_SECONDS)
-                if sent["refused"]:
-                    raise RuntimeError(f"{sent['refused']} bodies were not passed on")
-                return sent["samples"] / (cpu_seconds(web) - begun)
-        finally:
-            server.terminate()
+    settings = {"HEADWORKS_REMOTE_WRITE_URL": f"{sink}/api/v1/write", "HEADWORKS_PROMETHEUS_URL": sink}
+    server = subprocess.Popen([sys.executable, "-m", "bench.support.metrics_sink", str(port)])
+    with ending(server, 10), tempfile.TemporaryDirectory(dir=folder) as name:
+        wait_for(lambda: answers(sink), "the server behind")
+        with web_process(Path(name), settings) as (rest, web):
+            tokens = [enrol(rest, "node", f"push-{number}") for number in range(PUSHING_NODES)]
+            # Labels are checked once a series: not part of what goes on for months.
+            push(f"{rest.base_url}{PUSH}", tokens, 3)
+            begun = cpu_seconds(web)
+            sent = push(f"{rest.base_url}{PUSH}", tokens, QUICK_SECONDS)
+            if sent["refused"]:
+                raise RuntimeError(f"{sent['refused']} bodies were not passed on")
+            if not wait_until(lambda: settled(sink), QUICK_SECONDS):
+                raise RuntimeError(f"what was pushed was not passed on within {QUICK_SECONDS:g} s")
+            return sent["samples"] / (cpu_seconds(web) - begun)
 
 
 def settled(sink: str) -> bool:
-    """Whether nothing came within the last second."""
-    counts = []
-    for _ in range(2):
-        counts.append(get(sink, ""))
-        time.sleep(1)
-    return counts[0] == counts[1]
+    """Whether nothing comes for a second."""
+    before = get(sink, "")
+    time.sleep(1)
+    return get(sink, "") == before
 
 
 def push(write_url: str, tokens: Sequence[str], seconds: float) -> Figures:

@@ -39,8 +39,7 @@ def _decoded(body: bytes, kind: Any) -> Any:
 
 def documented(name: str) -> dict[str, Any]:
     """`openapi_extra` of a call whose body is the message that `wire.schema` calls `name`."""
-    schema = schemas()[name]
-    content = {"application/json": {"schema": _inlined(schema, schema.get("$defs", {}))}}
+    content = {"application/json": {"schema": inlined(schemas()[name])}}
     return {"requestBody": {"required": True, "content": content}}
 
 
@@ -50,8 +49,12 @@ def described(body: str, answer: type[msgspec.Struct], status: int = HTTPStatus.
     return {**described, "openapi_extra": {**described["openapi_extra"], **documented(body)}}
 
 
-def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
+def inlined(schema: dict[str, Any]) -> Any:
     """A schema without references: within the OpenAPI document they would lead nowhere."""
+    return _inlined(schema, schema.get("$defs", {}))
+
+
+def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
     if isinstance(schema, dict):
         if isinstance(reference := schema.get("$ref"), str):
             return _inlined(definitions[reference.rsplit("/", 1)[-1]], definitions)

@@ -23,7 +23,7 @@ _BODY_SAMPLES = 5000
 _POSITION_NAME = "metrics.exported.json"
 _POSITION_MAX_BYTES = 10_000
 _TOLD_EVERY_SECONDS = 10.0
-# Some four minutes.
+# Some two minutes, where the server refuses at once.
 _TRIES = 80
 _OLDEST = "SELECT MIN(oldest_ms) FROM (SELECT oldest_ms FROM chunk UNION ALL SELECT oldest_ms FROM batch)"
 

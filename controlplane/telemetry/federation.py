@@ -42,19 +42,20 @@ def federate(request: HttpRequest) -> HttpResponse:
         return _error(HTTPStatus.METHOD_NOT_ALLOWED, "use GET")
     try:
         caller_of(request)
-        parameters = Parameters(request, _now_ms())
+        parameters = Parameters(request, int(time.time() * 1000))
         if url := rows.PROMETHEUS_URL.read():
             return _passed_on(f"{url.rstrip('/')}/federate?{urlencode(parameters.all())}")
-        return HttpResponse(exposition(newest(parameters, _now_ms())), content_type=_TEXT)
+        return HttpResponse(exposition(newest(parameters)), content_type=_TEXT)
     except QueryError as error:
         return _error(error.status, str(error))
     except Refused as refused:
         return _error(refused.status, refused.detail)
 
 
-def newest(parameters: Parameters, now_ms: int) -> list[Sample]:
+def newest(parameters: Parameters) -> list[Sample]:
     """The newest sample in the look-back of each series that has not ended, by name and labels. Raises QueryError."""
     found: dict[Identity, Sample] = {}
+    now_ms = parameters.now_ms
     with embedded.reading() as reader:
         budget = embedded.budget()
         for matchers in parameters.selectors(needed=False):
@@ -113,7 +114,3 @@ def _error(status: int, message: str) -> HttpResponse:
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         response["Retry-After"] = str(RETRY_AFTER_SECONDS)
     return response
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

@@ -80,7 +80,7 @@ def _answering(path: str, *methods: str) -> Callable[[Callable[..., Found]], _Vi
 
 @_answering("query", "GET", "POST")
 def instant_query(parameters: Parameters) -> Found:
-    at_ms, limit = parameters.time_ms("time", int(time.time() * 1000)), parameters.limit()
+    at_ms, limit = parameters.time_ms("time", parameters.now_ms), parameters.limit()
     seconds, look_back_ms = parameters.timeout_seconds(), parameters.look_back_ms()
     value = embedded.instant(parameters.query(), at_ms, seconds=seconds, look_back_ms=look_back_ms)
     value, truncated = limited(value, limit, ordered=isinstance(value, Windows))

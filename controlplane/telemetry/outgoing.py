@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from controlplane.telemetry.metrics import SPOOL_BYTES
-from controlplane.telemetry.store.database import StoreUnavailable, transaction
+from controlplane.telemetry.store.database import StoreUnavailable, make_file, transaction
 
 FILE_NAME = "remote_write.sqlite3"
 _BUSY_SECONDS = 5.0
@@ -105,9 +104,7 @@ class Outgoing:
     def _open(self) -> sqlite3.Connection:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Its mode is the log's as well. A file that is there is left alone: see store/database.py.
-            with suppress(FileExistsError):
-                os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            make_file(self._path)
             connection = sqlite3.connect(
                 self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )

@@ -27,7 +27,7 @@ class Parameters:
     def __init__(self, request: HttpRequest, now_ms: int) -> None:
         # As in Prometheus, the form goes before the address.
         self._sources = [request.POST, request.GET] if request.method == "POST" else [request.GET]
-        self._now_ms = now_ms
+        self.now_ms = now_ms
 
     def all(self) -> list[tuple[str, str]]:
         return [(name, value) for source in self._sources for name, values in source.lists() for value in values]
@@ -61,7 +61,9 @@ class Parameters:
             except (ValueError, OverflowError):
                 seconds = math.nan
         if not abs(seconds) <= _MAX_SECONDS:
-            raise BadQuery(f'invalid parameter "{name}": give Unix seconds or RFC 3339, not {text!r}')
+            raise BadQuery(
+                f'invalid parameter "{name}": give Unix seconds or RFC 3339, not {text[:_SHOWN_CHARACTERS]!r}'
+            )
         return round(seconds * 1000)
 
     def duration_ms(self, name: str) -> int | None:
@@ -77,7 +79,9 @@ class Parameters:
             except (ValueError, OverflowError):
                 milli = math.nan
         if not abs(milli) <= _MAX_SECONDS * 1000:
-            raise BadQuery(f'invalid parameter "{name}": give seconds or a duration such as 15s, not {text!r}')
+            raise BadQuery(
+                f'invalid parameter "{name}": give seconds or a duration such as 15s, not {text[:_SHOWN_CHARACTERS]!r}'
+            )
         return round(milli)
 
     def step_ms(self) -> int:
@@ -105,7 +109,7 @@ class Parameters:
 
     def span_ms(self) -> tuple[int, int]:
         """`start` (exclusive) and `end` of a look at series; by default everything."""
-        end_ms = self.time_ms("end", self._now_ms + round(_MAX_SECONDS))
+        end_ms = self.time_ms("end", self.now_ms + round(_MAX_SECONDS))
         start_ms = self.time_ms("start", 0)
         if end_ms < start_ms:
             raise BadQuery('invalid parameter "end": end timestamp must not be before start time')

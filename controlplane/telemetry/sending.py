@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Sequence
 from http import HTTPStatus
 from pathlib import Path
 
-from cramjam import snappy
+from cramjam import DecompressionError, snappy
 
 from controlplane.telemetry.metrics import LOST_BODIES
 from controlplane.telemetry.outgoing import Outgoing
@@ -110,10 +111,9 @@ class Sender:
         if not batch:
             return
         try:
-            post(self._url, joined([body for _, body in batch]))
-        except BodyRefused as refused:
-            require_receiver(self._url, refused)
-            # One of them is meant; the others shall not go with it.
+            post_checked(self._url, joined([body for _, body in batch]))
+        except (BodyRefused, DecompressionError):
+            # One of them is meant, or damaged on the disk; the others shall not go with it.
             for number, body in batch:
                 self._send_one(body)
                 self.outgoing.remove(number)
@@ -165,7 +165,7 @@ def post(url: str, body: bytes) -> None:
         raise BodyRefused(answer)
     # 429 and 5xx pass by; a wrong address or missing right is ours to repair, and the samples are kept meanwhile.
     text = answer.headers.get("retry-after", "")
-    seconds = int(text) if text.isascii() and text.isdigit() else 0
+    seconds = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
     message = f"the metrics server answered a write with {answer.status}: {_said(answer)}"
     raise NotNow(message, min(seconds, _RETRY_AFTER_MAX_SECONDS))
 
@@ -175,12 +175,12 @@ def post_checked(url: str, body: bytes) -> None:
     try:
         post(url, body)
     except BodyRefused as refused:
-        require_receiver(url, refused)
+        _require_receiver(url, refused)
         raise
 
 
-def require_receiver(url: str, refused: BodyRefused) -> None:
-    """A wrong address is answered with 400 as well, but to every body. Raises NotNow."""
+def _require_receiver(url: str, refused: BodyRefused) -> None:
+    """Raises NotNow where an empty write is refused too."""
     try:
         post(url, encode([]))
     except BodyRefused:

@@ -66,7 +66,8 @@ def _cut_after(seconds: float, connected: socket.socket) -> Iterator[threading.E
     def end() -> None:
         cut.set()
         with suppress(OSError):
-            connected.shutdown(socket.SHUT_RDWR)
+            # Not as TLS' own method does it, which lets a body that is being sent go on in plain text.
+            socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True

@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
+from controlplane.core.bodies import inlined
 from controlplane.core.errors import Malformed
 from controlplane.core.json_text import read_json
 from controlplane.core.rest import Page, json_answer
@@ -17,26 +18,13 @@ from controlplane.telemetry.recording.builtin import builtin
 from controlplane.telemetry.recording.fields import RecordingFields
 from controlplane.telemetry.recording.rule_text import read_rules, write_rules
 from controlplane.telemetry.refusals import UnsupportedForm
-from wire.canonical import Document
 
 JSON, YAML = "application/json", "text/yaml"
 _YAML_FORMS = (YAML, "application/yaml", "application/x-yaml")
 
 
-def _inlined(part: Any, named: Document) -> Any:
-    """A schema without references: they would not be found from where it stands in the OpenAPI page."""
-    if isinstance(part, list):
-        return [_inlined(each, named) for each in part]
-    if not isinstance(part, dict):
-        return part
-    if "$ref" in part:
-        return _inlined(named[part["$ref"]], named)
-    return {name: _inlined(each, named) for name, each in part.items() if name != "$defs"}
-
-
-_schema = RecordingFields.model_json_schema(ref_template="{model}")
 _FORMS: dict[str, Any] = {
-    JSON: {"schema": _inlined(_schema, _schema["$defs"])},
+    JSON: {"schema": inlined(RecordingFields.model_json_schema())},
     YAML: {"schema": {"type": "string", "description": "A Prometheus rule file."}},
 }
 

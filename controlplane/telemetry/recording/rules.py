@@ -5,10 +5,8 @@ Until people give rules of their own, the rows follow the built-in ones of the v
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 
 from controlplane.core import fields as f
@@ -86,9 +84,8 @@ def _put(document: Document, now_ms: int) -> None:
     """
     groups = {group.name: group for group in rows.RecordingGroup.objects.select_for_update()}
     # Those that are in a group come last, and so count where one that is gone recorded the same.
-    rules = {
-        identity(rule.record, rule.labels): rule for rule in _gone_first(rows.RecordingRule.objects.select_for_update())
-    }
+    gone_first = rows.RecordingRule.objects.select_for_update().order_by(F("group").asc(nulls_first=True))
+    rules = {identity(rule.record, rule.labels): rule for rule in gone_first}
     for position, given in enumerate(document["groups"]):
         group = groups.pop(given["name"], None) or rows.RecordingGroup(name=given["name"], next_ms=now_ms)
         group.position, group.interval = position, given.get("interval", "")
@@ -100,10 +97,6 @@ def _put(document: Document, now_ms: int) -> None:
             rule.save()
     rows.RecordingRule.objects.filter(pk__in=[rule.pk for rule in rules.values()]).update(group=None)
     rows.RecordingGroup.objects.filter(pk__in=[group.pk for group in groups.values()]).delete()
-
-
-def _gone_first(rules: Iterable[rows.RecordingRule]) -> list[rows.RecordingRule]:
-    return sorted(rules, key=lambda rule: rule.group_id is not None)
 
 
 def _describe_group(group: rows.RecordingGroup) -> Document:

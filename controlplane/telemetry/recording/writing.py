@@ -13,7 +13,7 @@ from controlplane.telemetry.store.database import StoreUnavailable
 from controlplane.telemetry.store.writer import NotStored, Owner, SeriesRemoved, writer_of
 from wire.problems import Problem
 from wire.remote_write import Bounds, labels_of
-from wire.write_body import Series, encode, key_of
+from wire.write_body import Key, Series, encode, key_of
 
 # No label marks what is recorded: its limit is that of each rule's result.
 OWNER = Owner("headworks", "recording")
@@ -34,7 +34,7 @@ def write(series: Sequence[Series], at_ms: int) -> None:
         if url := rows.REMOTE_WRITE_URL.read():
             forwarding.pass_on(url, encode(series))
         else:
-            _store(series, at_ms)
+            _store(series, keys, at_ms)
     except NotStored as error:
         _refuse(error.problems)
     except StoreUnavailable as error:
@@ -43,9 +43,8 @@ def write(series: Sequence[Series], at_ms: int) -> None:
         raise NotWritten(refused.detail) from refused
 
 
-def _store(series: Sequence[Series], at_ms: int) -> None:
+def _store(series: Sequence[Series], keys: Sequence[Key], at_ms: int) -> None:
     writer = writer_of(store_path())
-    keys = [key_of(each.labels) for each in series]
     samples = ([1] * len(keys), [at_ms] * len(keys), [value for each in series for _, value in each.samples])
     window = Window(oldest_ms=at_ms, newest_ms=at_ms, late_ms=rows.METRICS_LATE_SECONDS.read() * 1000)
     for last_try in (False, True):

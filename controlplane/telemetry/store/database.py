@@ -61,7 +61,7 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _make(path)
+        make_file(path)
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"the metric store {path} cannot be opened: {error}") from error
@@ -77,8 +77,8 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
     return connection
 
 
-def _make(path: Path) -> None:
-    """Make the file where there is none. One that is there is not even opened.
+def make_file(path: Path) -> None:
+    """Make an SQLite file (mode 0600) where there is none. One that is there is not even opened. Raises OSError.
 
     Closing it would release every lock that this process's connections hold on it. Another process would then take
     itself for the last one, and remove the log that these connections go on writing to: what they commit is lost, and

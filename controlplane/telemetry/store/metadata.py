@@ -9,7 +9,8 @@ from pathlib import Path
 from controlplane.telemetry.store.database import connect, transaction
 from wire.remote_write import Metadata
 
-# Some 1 KB each at most; a fleet has some 2,000 families. The one that was told of longest ago goes first.
+# Each has three texts of at most HEADWORKS_METRICS_LABEL_VALUE_MAX_CHARACTERS; a fleet has some 2,000 families. The one
+# that was told of longest ago goes first.
 FAMILIES_MAX = 20_000
 
 

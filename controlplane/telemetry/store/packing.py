@@ -74,23 +74,28 @@ def _first(connection: sqlite3.Connection, last_seq: int) -> list[tuple[int, byt
 
 @contextmanager
 def only_one(path: Path) -> Iterator[bool]:
-    """Whether this is the one process and thread that rearranges the store, until the block ends.
+    """Whether this is the one process and thread that rearranges the file, until the block ends.
 
     Raises StoreUnavailable.
     """
     try:
         descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise StoreUnavailable(f"the metric store's lock cannot be opened: {error}") from error
+        raise StoreUnavailable(f"the lock of {path} cannot be opened: {error}") from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield _locked(descriptor, path)
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int, path: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise StoreUnavailable(f"the lock of {path} cannot be taken: {error}") from error
+    return True
 
 
 def _repacked(connection: sqlite3.Connection, columns: Columns) -> tuple[list[tuple[int, int]], list[_Chunk]]:

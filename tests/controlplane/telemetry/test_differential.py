@@ -36,7 +36,7 @@ from tests.controlplane.telemetry.promql.any_range_query import ANY_RANGE_QUERY
 from tests.controlplane.telemetry.promql.basic_queries import BASIC_QUERIES
 from tests.controlplane.telemetry.promql.instant_queries import INSTANT_QUERIES
 from tests.controlplane.telemetry.promql.range_queries import RANGE_QUERIES
-from tests.services import Process, free_port, service_binary
+from tests.controlplane.telemetry.upstreams import RealServer
 from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, STALE, VERSION, VERSION_HEADER, Series, encode
 
 STEP_MS = 15_000
@@ -145,11 +145,8 @@ class Twins(NamedTuple):
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
     folder: Path = tmp_path_factory.mktemp("twins")
-    binary, port = service_binary("prometheus"), free_port()
+    server = RealServer("prometheus", folder)
     begin_ms = int(time.time() - COUNT * STEP_MS / 1000) * 1000
-    (folder / "prometheus.yml").write_text("global: {}\n")
-    argv: list[str | Path] = [binary, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-            f"--web.listen-address=127.0.0.1:{port}", "--web.enable-remote-write-receiver"]  # fmt: skip
     series = samples(begin_ms)
     path = folder / "metrics.sqlite3"
     # Half of it packed, half not: both are read together.
@@ -159,15 +156,13 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twins]:
     store(path, half, owner)
     assert pack(path, 2**60) == sum(len(each.samples) for each in half)
     store(path, rest, owner)
-    with Process(argv, log=folder / "prometheus.log") as process:
-        url = f"http://127.0.0.1:{port}"
-        process.wait_for_http(f"{url}/-/ready")
+    with server.running():
         headers = {"Content-Type": CONTENT_TYPE, "Content-Encoding": CONTENT_ENCODING, VERSION_HEADER: VERSION}
         for part in (half, rest):
-            request = urllib.request.Request(f"{url}/api/v1/write", encode(part), headers)
+            request = urllib.request.Request(server.settings["HEADWORKS_REMOTE_WRITE_URL"], encode(part), headers)
             with urllib.request.urlopen(request, timeout=30) as answer:
                 assert answer.status == 204
-        yield Twins(url, Reader(path), begin_ms, begin_ms + COUNT * STEP_MS)
+        yield Twins(server.base, Reader(path), begin_ms, begin_ms + COUNT * STEP_MS)
 
 
 def rows_of(answer: dict[str, Any]) -> Any:

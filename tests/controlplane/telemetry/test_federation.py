@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
@@ -15,7 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.core.models import Role
 from tests.controlplane.telemetry.filling import named
-from tests.services import Process, free_port, service_binary
+from tests.controlplane.telemetry.upstreams import RealServer
+from tests.services import free_port
 from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, STALE, VERSION, VERSION_HEADER, Series, encode
 
 URL = "/prometheus/federate"
@@ -24,15 +24,9 @@ NUMBERS = (0.0, -0.0, 1.0, 0.1, 999999.0, 1e6, 1234567.0, 0.0001, 0.00001234, -1
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder: Path = tmp_path_factory.mktemp("prometheus")
-    (folder / "prometheus.yml").write_text("global: {}\n")
-    port = free_port()
-    argv: list[str | Path] = [service_binary("prometheus"), f"--config.file={folder}/prometheus.yml",
-            f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}",
-            "--web.enable-remote-write-receiver"]  # fmt: skip
-    with Process(argv, log=folder / "log") as process:
-        process.wait_for_http(f"http://127.0.0.1:{port}/-/ready")
-        yield f"http://127.0.0.1:{port}"
+    server = RealServer("prometheus", tmp_path_factory.mktemp("prometheus"))
+    with server.running():
+        yield server.base
 
 
 def samples(now_ms: int) -> list[Series]:

@@ -159,6 +159,14 @@ def test_errors_have_prometheus_form(ask, path, parameters, status, kind):
     assert answer.json()["error"]
 
 
+@pytest.mark.parametrize("name", ["time", "timeout", "limit"])
+def test_what_is_no_parameter_is_told_in_short(ask, name):
+    answer = ask("query", query="1", **{name: "x" * 100_000})
+    assert answer.status_code == 400
+    assert name in answer.json()["error"]
+    assert len(answer.content) < 1000
+
+
 def test_eleven_thousand_steps_are_the_limit(ask):
     answer = ask("query_range", query="1", start=0, end=11_000, step=1)
     assert len(answer.json()["data"]["result"][0]["values"]) == 11_001

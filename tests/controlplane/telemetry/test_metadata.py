@@ -21,7 +21,7 @@ from controlplane.telemetry.store.database import connect
 from controlplane.telemetry.store.metadata import keep, kept
 from gateway.metrics import Metrics, Moment
 from tests.controlplane.telemetry.filling import named
-from tests.services import Process, free_port, service_binary
+from tests.controlplane.telemetry.upstreams import RealServer
 from wire.remote_write import METRIC_TYPES, Metadata
 from wire.remote_write_pb2 import WriteRequest
 from wire.write_body import Series, key_of
@@ -45,20 +45,17 @@ def body(metadata: Iterable[Metadata], *series: Series) -> bytes:
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
     """The metadata that a Prometheus knows of itself."""
     folder: Path = tmp_path_factory.mktemp("prometheus")
-    port = free_port()
+    server = RealServer("prometheus", folder)
     (folder / "prometheus.yml").write_text(
         "scrape_configs: [{job_name: self, scrape_interval: 1s, scrape_timeout: 1s, "
-        f"static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}]\n"
+        f"static_configs: [{{targets: ['{server.host}']}}]}}]\n"
     )
-    argv: list[str | Path] = [service_binary("prometheus"), f"--config.file={folder}/prometheus.yml",
-            f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"]  # fmt: skip
 
     def get(**parameters: Any) -> Any:
-        with urlopen(f"http://127.0.0.1:{port}/api/v1/metadata?{urlencode(parameters)}") as answer:
+        with urlopen(f"{server.base}/api/v1/metadata?{urlencode(parameters)}") as answer:
             return json.load(answer)
 
-    with Process(argv, log=folder / "log") as process:
-        process.wait_for_http(f"http://127.0.0.1:{port}/-/ready")
+    with server.running() as process:
         process.wait_until(lambda: get()["data"], "a first scrape")
         yield get
 

@@ -11,7 +11,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.services import Process, free_port, service_binary, wait_for
+from tests.controlplane.telemetry.upstreams import RealServer
+from tests.services import wait_for
 from tests.web.site import Site, running_site
 from wire import PROTOCOL
 
@@ -23,7 +24,7 @@ remote_write:
   authorization: {{credentials: {writer}}}
   metadata_config: {{send_interval: 1s}}
 scrape_configs:
-- {{job_name: self, static_configs: [{{targets: ['127.0.0.1:{port}']}}]}}
+- {{job_name: self, static_configs: [{{targets: ['{own}']}}]}}
 - job_name: federation
   honor_labels: true
   metrics_path: /prometheus/federate
@@ -47,15 +48,12 @@ def reader(site: Site) -> str:
 @pytest.fixture(scope="module")
 def prometheus(site: Site, reader: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("prometheus")
-    port = free_port()
-    told = {"site": site.url, "host": site.url.removeprefix("http://"), "port": port, "node": NODE}
+    server = RealServer("prometheus", folder)
+    told = {"site": site.url, "host": site.url.removeprefix("http://"), "own": server.host, "node": NODE}
     config = CONFIG.format(**told, writer=_enrol(site), reader=reader)
     (folder / "prometheus.yml").write_text(config)
-    argv: list[str | Path] = [service_binary("prometheus"), f"--config.file={folder}/prometheus.yml",
-            f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"]  # fmt: skip
-    with Process(argv, log=folder / "log") as process:
-        process.wait_for_http(f"http://127.0.0.1:{port}/-/ready")
-        yield f"http://127.0.0.1:{port}/api/v1"
+    with server.running():
+        yield f"{server.base}/api/v1"
 
 
 def _enrol(site: Site) -> str:

@@ -13,7 +13,7 @@ import pytest
 from controlplane.telemetry import query
 from controlplane.telemetry.results import Sample
 from tests.services import Process, answers_ok, free_port, service_binary, wait_for
-from wire.remote_write import Bounds, decode_series
+from wire.remote_write import BadBody, Bounds, decode_series
 from wire.write_body import Series
 
 KINDS = ("prometheus", "victoria-metrics")
@@ -24,16 +24,16 @@ class RealServer:
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind, self._folder = kind, folder
-        self.base = f"http://127.0.0.1:{free_port()}"
+        self.host = f"127.0.0.1:{free_port()}"
+        self.base = f"http://{self.host}"
         (folder / "prometheus.yml").write_text("storage: {tsdb: {out_of_order_time_window: 1h}}\n")
 
     @contextmanager
     def running(self) -> Iterator[Process]:
-        listen = self.base.removeprefix("http://")
         argv: dict[str, list[str]] = {
             "prometheus": [f"--config.file={self._folder}/prometheus.yml", f"--storage.tsdb.path={self._folder}/data",
-                f"--web.listen-address={listen}", "--web.enable-remote-write-receiver"],
-            "victoria-metrics": [f"-storageDataPath={self._folder}/data", f"-httpListenAddr={listen}",
+                f"--web.listen-address={self.host}", "--web.enable-remote-write-receiver"],
+            "victoria-metrics": [f"-storageDataPath={self._folder}/data", f"-httpListenAddr={self.host}",
                 "-search.latencyOffset=0s", "-search.disableCache", "-dedup.minScrapeInterval=1ms"],
         }  # fmt: skip
         with Process([service_binary(self.kind), *argv[self.kind]], log=self._folder / "log") as process:
@@ -54,7 +54,10 @@ Told = tuple[int, dict[str, str], bytes]
 
 
 class ToldServer:
-    """Answers every POST as `answer` says of its series, and keeps the series of what it answered with 2xx."""
+    """Answers every POST as `answer` says of its series, and keeps the series of what it answered with 2xx.
+
+    A write that cannot be read is answered with 400, whatever `answer` says.
+    """
 
     def __init__(self, port: int = 0) -> None:
         self.answer: Callable[[list[Series]], Told] = lambda series: (204, {}, b"")
@@ -66,11 +69,14 @@ class ToldServer:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 writes = self.headers["content-type"] == "application/x-protobuf"
-                series = decode_series(body, Bounds()) if writes else []
                 outer.requests += 1
-                status, headers, said = outer.answer(series)
-                if 200 <= status < 300:
-                    outer.taken += series
+                try:
+                    series = decode_series(body, Bounds()) if writes else []
+                    status, headers, said = outer.answer(series)
+                except BadBody as error:
+                    status, headers, said = 400, {}, str(error).encode()
+                else:
+                    outer.taken += series if 200 <= status < 300 else []
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)

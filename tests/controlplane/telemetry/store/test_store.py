@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 import sqlite3
 import subprocess
 import sys
@@ -127,6 +130,17 @@ def test_a_lock_that_cannot_be_opened_is_named(path, rearrange):
     path.with_suffix(".lock").mkdir()
     with pytest.raises(StoreUnavailable, match="lock"):
         rearrange(path)
+
+
+def test_a_lock_that_the_file_system_does_not_give_is_named(path, monkeypatch):
+    store(path, [named("a", [(1, 1.0)])], OWNER)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(StoreUnavailable, match="lock"):
+        pack(path, FOREVER)
 
 
 def test_retention_by_age_removes_chunks_series_and_labels(path):
