@@ -9,7 +9,9 @@ from types import MappingProxyType
 from msgspec import UNSET
 
 from policy.routing import in_order
-from wire.snapshot import GatewaySnapshot, Override, Problem, Route, Snapshot, SnapshotRefused, Tenant
+from wire.problems import Problem
+from wire.snapshot import GatewaySnapshot, Override, Route, Snapshot, Tenant
+from wire.snapshot_checks import SnapshotRefused
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ from gpu_agent.usage import own_samples
 from wire.messages import MAX_ENGINES, Event, NodeReport
 from wire.problems import Problem
 from wire.push import EventPush, MetricPush
-from wire.snapshot import NodeSnapshot, Snapshot, SnapshotRefused
+from wire.snapshot import NodeSnapshot, Snapshot
+from wire.snapshot_checks import SnapshotRefused
 from wire.spool import Spool
 from wire.target import Reenrol, TargetClient
 

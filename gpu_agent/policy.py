@@ -15,7 +15,8 @@ from wire.acts import ACTIONS, EngineArgument, FolderPath
 from wire.files import read_bounded
 from wire.messages import MAX_ENGINES, UNREADABLE
 from wire.problems import type_problems
-from wire.snapshot import Name, engine_url_problem
+from wire.snapshot import Name
+from wire.snapshot_checks import engine_url_problem
 
 _FILE_LIMIT_BYTES = 1 << 20
 # Words that name a secret at the end of an argument: api-key, hf-token.

@@ -8,17 +8,11 @@ version's readers.
 
 from __future__ import annotations
 
-import ipaddress
-import re
-from collections.abc import Container, Iterable
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from wire.canonical import MAX_INTEGER, Document
-from wire.problems import Problem as Problem
-from wire.problems import pointer, type_problems
+from wire.canonical import MAX_INTEGER
 
 Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
 Positive = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
@@ -38,8 +32,46 @@ EngineKind = Literal["vllm", "sglang", "tgi", "llamacpp", "trtllm", "triton", "o
 ActId = Annotated[str, Meta(pattern=r"^[0-9a-f]{32}$(?!\n)")]
 
 
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+TimeZone = Annotated[str, Meta(min_length=1, max_length=64)]
+# Whole minutes since midnight on a clock of the tenant's time zone.
+MinuteOfDay = Annotated[int, Meta(ge=0, le=1439)]
+
+
+class ScheduledLimits(Struct, frozen=True, omit_defaults=True):
+    """Other limits in named hours, `from_minute` inclusive to `until_minute` exclusive on the tenant's clock.
+
+    Where `until_minute` is not above `from_minute` the hours go on past midnight; `days` (absent: every day) are those
+    on which they begin. Of several that hold the first by (`order`, name) counts. A limit that is absent here stays as
+    the tenant has it.
+    """
+
+    order: Count
+    from_minute: MinuteOfDay
+    until_minute: MinuteOfDay
+    days: dict[Weekday, Literal[True]] | UnsetType = UNSET
+    tpm_limit: Count | UnsetType = UNSET
+    rpm_limit: Count | UnsetType = UNSET
+    max_parallel_requests: Count | UnsetType = UNSET
+
+
+class TemporaryLimits(Struct, frozen=True, omit_defaults=True):
+    """Limits that a person gave until `expires_at_ms`; they go before the schedule. An absent one stays as it is."""
+
+    owner: str
+    reason: str
+    expires_at_ms: EpochMillis
+    tpm_limit: Count | UnsetType = UNSET
+    rpm_limit: Count | UnsetType = UNSET
+    max_parallel_requests: Count | UnsetType = UNSET
+    daily_token_budget: Count | UnsetType = UNSET
+
+
 class Tenant(Struct, frozen=True, omit_defaults=True):
-    """Limits of one tenant. An absent limit is no limit; absent `models`/`priority_classes` allow all."""
+    """Limits of one tenant. An absent limit is no limit; absent `models`/`priority_classes` allow all.
+
+    `daily_token_budget` is of a calendar day in `time_zone` (an IANA name). What holds at a time: policy/limits.py.
+    """
 
     weight: Positive = 1
     blocked: bool = False
@@ -51,6 +83,12 @@ class Tenant(Struct, frozen=True, omit_defaults=True):
     models: NameSet | UnsetType = UNSET
     priority_classes: NameSet | UnsetType = UNSET
     default_priority_class: str | UnsetType = UNSET
+    daily_token_budget: Count | UnsetType = UNSET
+    time_zone: TimeZone = "UTC"
+    schedule: dict[Name, ScheduledLimits] = {}
+    temporary: TemporaryLimits | UnsetType = UNSET
+    session_limits: str | UnsetType = UNSET
+    cache_policy: str | UnsetType = UNSET
 
 
 class Key(Struct, frozen=True, omit_defaults=True):
@@ -63,11 +101,62 @@ class Key(Struct, frozen=True, omit_defaults=True):
 
 
 class PriorityClass(Struct, frozen=True, omit_defaults=True):
-    """`rank`: lower is served first. One rank is gained per `ageing_ms` waited (0: never)."""
+    """`rank`: lower is served first. One rank is gained per `ageing_ms` waited (0: never).
+
+    When a pool's queue is full a request of a higher `shed_order` gives way to one of a lower; equal ones never do.
+    What the class sets of the SLO goes before what the pool sets.
+    """
 
     rank: Count
     ageing_ms: Millis = 0
     queue_ttl_ms: Millis | UnsetType = UNSET
+    shed_order: Count = 0
+    ttft_slo_ms: Millis | UnsetType = UNSET
+    tpot_slo_ms: Millis | UnsetType = UNSET
+    e2e_slo_ms: Millis | UnsetType = UNSET
+    objective_permille: PerMille | UnsetType = UNSET
+
+
+class SessionLimits(Struct, frozen=True, omit_defaults=True):
+    """What one session (`X-Session-Id`) of a tenant may take. An absent limit is no limit. Source: seed 1, section 14.
+
+    `max_iterations`: model calls. `max_depth`: of `X-Agent-Depth`. `max_repeated_calls`: the same tool with the same
+    arguments in a row. A session that nobody used for `idle_ms` is forgotten.
+    """
+
+    max_iterations: Positive | UnsetType = UNSET
+    max_tokens: Positive | UnsetType = UNSET
+    max_depth: Count | UnsetType = UNSET
+    max_repeated_calls: Positive | UnsetType = UNSET
+    idle_ms: Millis = 3_600_000
+
+
+class ExactCache(Struct, frozen=True, omit_defaults=True):
+    """Answers to the same request again, kept for `ttl_ms`."""
+
+    ttl_ms: Millis = 3_600_000
+    max_entries: Positive = 10_000
+
+
+class SemanticCache(Struct, frozen=True, omit_defaults=True):
+    """Answers to a question that means the same: at least `similarity_permille` by `embedding_model`.
+
+    Only answers that somebody approved or that were verified are given again (`only_verified`). Source: seed 1,
+    section 12.
+    """
+
+    embedding_model: str
+    similarity_permille: PerMille = 950
+    ttl_ms: Millis = 3_600_000
+    max_entries: Positive = 10_000
+    only_verified: bool = True
+
+
+class CachePolicy(Struct, frozen=True, omit_defaults=True):
+    """What a gateway may answer without an engine, for the tenants and models that name it. Absent: not at all."""
+
+    exact: ExactCache | UnsetType = UNSET
+    semantic: SemanticCache | UnsetType = UNSET
 
 
 class Model(Struct, frozen=True, omit_defaults=True):
@@ -78,6 +167,13 @@ class Model(Struct, frozen=True, omit_defaults=True):
     max_tokens: Positive
     kv_bytes_per_token: Count = 0
     tokenizer: Sha256 | UnsetType = UNSET
+    cache_policy: str | UnsetType = UNSET
+
+
+class Alias(Struct, frozen=True):
+    """Another name that clients may call a model by. Rules and permissions are about the model that it stands for."""
+
+    model: str
 
 
 class BreakerThresholds(Struct, frozen=True, omit_defaults=True):
@@ -135,6 +231,23 @@ class Fallback(Struct, frozen=True):
     order: Count
 
 
+EscalationReason = Literal["engine_failed", "length", "empty", "invalid_json", "refusal", "low_confidence"]
+
+
+class Cascade(Struct, frozen=True, omit_defaults=True):
+    """A small model is asked first, in `pool`; the route's own pools where its answer is not good enough.
+
+    `escalate_on`: what makes an answer not good enough. `low_confidence` is a mean probability of its tokens below
+    `confidence_permille`. Prompts longer than `max_prompt_tokens` go to the route's pools at once. Source: seed 1,
+    section 12.
+    """
+
+    pool: str
+    escalate_on: dict[EscalationReason, Literal[True]]
+    confidence_permille: PerMille | UnsetType = UNSET
+    max_prompt_tokens: Count | UnsetType = UNSET
+
+
 class Route(Struct, frozen=True, omit_defaults=True):
     """Rules are tried by (`order`, name). `pools` maps pool → weight in per mille (they sum to 1000), or
     `reject` gives the message of a refusal."""
@@ -144,6 +257,7 @@ class Route(Struct, frozen=True, omit_defaults=True):
     pools: dict[str, PerMille] | UnsetType = UNSET
     fallbacks: dict[str, Fallback] | UnsetType = UNSET
     reject: str | UnsetType = UNSET
+    cascade: Cascade | UnsetType = UNSET
 
 
 class Override(Struct, frozen=True):
@@ -164,7 +278,10 @@ class GatewaySnapshot(Struct, frozen=True, tag_field="kind", tag="gateway"):
     tenants: dict[Name, Tenant] = {}
     keys: dict[Sha256, Key] = {}
     priority_classes: dict[Name, PriorityClass] = {}
+    session_limits: dict[Name, SessionLimits] = {}
+    cache_policies: dict[Name, CachePolicy] = {}
     models: dict[ModelName, Model] = {}
+    aliases: dict[ModelName, Alias] = {}
     pools: dict[Name, Pool] = {}
     engines: dict[Name, Engine] = {}
     routes: dict[Name, Route] = {}
@@ -216,125 +333,3 @@ class NodeSnapshot(Struct, frozen=True, tag_field="kind", tag="node"):
 
 
 Snapshot = GatewaySnapshot | NodeSnapshot
-
-
-_ENGINE_URL = re.compile(
-    r"https?://(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:(?P<port>[0-9]{1,5}))?"
-)
-
-
-def engine_url_problem(url: str) -> str | None:
-    """What is wrong with an engine's address, or None. Credentials in it would end up in logs and on pages."""
-    match = _ENGINE_URL.fullmatch(url)
-    if match is None or not 1 <= int(match["port"] or 80) <= 65_535:
-        return "must be http(s)://host[:port] without credentials, path or query"
-    if match["ipv6"] and not _is_ipv6_address(match["ipv6"]):
-        return "must have an IPv6 address between its brackets"
-    return None
-
-
-def _is_ipv6_address(text: str) -> bool:
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _engine_url_problems(engines: dict[str, Engine] | dict[str, NodeEngine]) -> list[Problem]:
-    found = ((name, engine_url_problem(engine.url)) for name, engine in engines.items())
-    return [Problem(pointer(pointer("/engines", name), "url"), "url", wrong) for name, wrong in found if wrong]
-
-
-def gateway_references(snapshot: GatewaySnapshot) -> list[Problem]:
-    """Every name that the snapshot uses and does not define, and every sum that does not add up.
-
-    The same check runs where a change is written and where a target applies it, so a broken reference is
-    refused by name in both places.
-    """
-    s = snapshot
-    problems: list[Problem] = []
-    for name, tenant in s.tenants.items():
-        path = pointer("/tenants", name)
-        classes, default = tenant.priority_classes or {}, tenant.default_priority_class
-        problems += _missing(f"{path}/models", "model", tenant.models or {}, s.models)
-        problems += _missing(f"{path}/priority_classes", "priority class", classes, s.priority_classes)
-        if isinstance(default, str):
-            problems += _unknown(f"{path}/default_priority_class", "priority class", default, s.priority_classes)
-    for digest, key in s.keys.items():
-        problems += _unknown(f"{pointer('/keys', digest)}/tenant", "tenant", key.tenant, s.tenants)
-    for name, pool in s.pools.items():
-        problems += _unknown(f"{pointer('/pools', name)}/model", "model", pool.model, s.models)
-    for name, engine in s.engines.items():
-        problems += _unknown(f"{pointer('/engines', name)}/pool", "pool", engine.pool, s.pools)
-    for name, route in s.routes.items():
-        problems += route_problems(name, route, s.models, s.tenants, s.priority_classes, s.pools)
-    for name, override in s.overrides.items():
-        subjects: Container[str] = s.pools if override.subject_kind == "pool" else s.engines
-        path = f"{pointer('/overrides', name)}/subject"
-        problems += _unknown(path, override.subject_kind, override.subject, subjects)
-    return problems
-
-
-def route_problems(
-    name: str,
-    route: Route,
-    models: Container[str],
-    tenants: Container[str],
-    priority_classes: Container[str],
-    pools: Container[str],
-) -> list[Problem]:
-    """What is wrong with one route, given the names that exist."""
-    path = pointer("/routes", name)
-    match = route.match
-    problems = [
-        *_missing(f"{path}/match/models", "model", match.models or {}, models),
-        *_missing(f"{path}/match/tenants", "tenant", match.tenants or {}, tenants),
-        *_missing(f"{path}/match/priority_classes", "priority class", match.priority_classes or {}, priority_classes),
-        *_missing(f"{path}/pools", "pool", route.pools or {}, pools),
-        *_missing(f"{path}/fallbacks", "pool", route.fallbacks or {}, pools),
-    ]
-    for low, high in (("min_prompt_tokens", "max_prompt_tokens"), ("min_max_tokens", "max_max_tokens")):
-        lower, upper = getattr(match, low), getattr(match, high)
-        if lower is not UNSET and upper is not UNSET and lower >= upper:
-            problems.append(Problem(f"{path}/match/{low}", "range", f"{low} {lower} must be below {high} {upper}"))
-    if (route.pools is UNSET) == (route.reject is UNSET):
-        problems.append(Problem(path, "one_of", "a route needs either pools or reject"))
-    if isinstance(route.pools, dict) and (total := sum(route.pools.values())) != 1000:
-        message = f"pool weights sum to {total}; they must sum to 1000 per mille"
-        problems.append(Problem(f"{path}/pools", "sum", message))
-    return problems
-
-
-def _unknown(path: str, kind: str, name: str, known: Container[str]) -> list[Problem]:
-    return [] if name in known else [Problem(path, "reference", f"{kind} {name!r} does not exist")]
-
-
-def _missing(path: str, kind: str, used: Iterable[str], known: Container[str]) -> list[Problem]:
-    """The same for a set of names; each problem is at the name's own path."""
-    return [problem for name in used for problem in _unknown(pointer(path, name), kind, name, known)]
-
-
-def decode_snapshot(content: Document) -> Snapshot:
-    """Read a slice's content, types, ranges and references checked.
-
-    Raises: SnapshotRefused with every reason found: all type errors, or, where the types hold, all broken references.
-    """
-    try:
-        snapshot: Snapshot = msgspec.convert(content, Snapshot)
-    except msgspec.ValidationError as error:
-        raise SnapshotRefused(type_problems(content, Snapshot)) from error
-    problems = _engine_url_problems(snapshot.engines)
-    if isinstance(snapshot, GatewaySnapshot):
-        problems += gateway_references(snapshot)
-    if problems:
-        raise SnapshotRefused(problems)
-    return snapshot
-
-
-class SnapshotRefused(ValueError):
-    """A slice that a target cannot run. `problems` says where and why; it goes into the NACK."""
-
-    def __init__(self, problems: list[Problem]) -> None:
-        super().__init__("; ".join(f"{p.path}: {p.message}" for p in problems[:5]))
-        self.problems = problems

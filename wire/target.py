@@ -35,7 +35,8 @@ from wire.messages import (
 from wire.pace import Pace as Pace
 from wire.problems import Problem
 from wire.slices import Unverified, keep_slice, kept_slice, next_slice, set_aside
-from wire.snapshot import Snapshot, SnapshotRefused, decode_snapshot
+from wire.snapshot import Snapshot
+from wire.snapshot_checks import SnapshotRefused, decode_snapshot
 from wire.sse import EventTooLarge, ServerSentEvent, SseParser
 
 log = logging.getLogger("headworks.target")

@@ -14,10 +14,18 @@ from controlplane.configs.models import Fragment
 from controlplane.configs.references import REFERRERS, EntryKey, references
 from wire.canonical import Document
 from wire.problems import Problem, pointer, type_problems
-from wire.snapshot import Act, NodeState, SnapshotRefused, decode_snapshot
+from wire.snapshot import Act, NodeState
+from wire.snapshot_checks import SnapshotRefused, decode_snapshot
 
 # What one entry was and is; None: it did not or does not exist.
 Transition = tuple[Document | None, Document | None]
+# Fields of a tenant that name one entry of a section, and sections of which it names several.
+_TENANTS_NAME_ONE_BY = {
+    "priority_classes": "default_priority_class",
+    "session_limits": "session_limits",
+    "cache_policies": "cache_policy",
+}
+_TENANTS_NAME_MANY_OF = ("models", "priority_classes")
 # What agents alone are told, and name nothing that others tell of.
 _OF_AGENTS = {"nodes": NodeState, "acts": Act}
 
@@ -96,9 +104,12 @@ def _candidates(referrer: str, section: str, keys: list[str]) -> dict[str, Docum
     """Entries of `referrer` that may name one of `keys`, found in the database where the section can be large."""
     rows = Fragment.objects.filter(section=referrer)
     if referrer == "tenants":
-        naming = Q(content__default_priority_class__in=keys) if section == "priority_classes" else Q()
-        for key in keys:
-            naming |= Q(**{f"content__{section}__has_key": key})
+        naming = Q()
+        if (field := _TENANTS_NAME_ONE_BY.get(section)) is not None:
+            naming = Q(**{f"content__{field}__in": keys})
+        if section in _TENANTS_NAME_MANY_OF:
+            for key in keys:
+                naming |= Q(**{f"content__{section}__has_key": key})
         rows = rows.filter(naming)
     elif referrer == "keys":
         rows = rows.filter(content__tenant__in=keys)

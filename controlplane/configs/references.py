@@ -11,8 +11,10 @@ EntryKey = tuple[str, str]
 
 # Section → the sections whose entries may name one of its entries.
 REFERRERS: dict[str, tuple[str, ...]] = {
-    "models": ("tenants", "pools", "routes"),
+    "models": ("tenants", "pools", "routes", "aliases", "cache_policies"),
     "priority_classes": ("tenants", "routes"),
+    "session_limits": ("tenants",),
+    "cache_policies": ("tenants", "models"),
     "tenants": ("keys", "routes"),
     "pools": ("engines", "routes", "overrides"),
     "engines": ("overrides",),
@@ -25,6 +27,15 @@ def references(section: str, content: Document) -> Iterator[EntryKey]:
         yield from _each("models", content.get("models"))
         yield from _each("priority_classes", content.get("priority_classes"))
         yield from _one("priority_classes", content.get("default_priority_class"))
+        yield from _one("session_limits", content.get("session_limits"))
+        yield from _one("cache_policies", content.get("cache_policy"))
+    elif section == "cache_policies":
+        semantic = content.get("semantic")
+        yield from _one("models", semantic.get("embedding_model") if isinstance(semantic, dict) else None)
+    elif section == "models":
+        yield from _one("cache_policies", content.get("cache_policy"))
+    elif section == "aliases":
+        yield from _one("models", content.get("model"))
     elif section == "keys":
         yield from _one("tenants", content.get("tenant"))
     elif section == "pools":
@@ -37,6 +48,8 @@ def references(section: str, content: Document) -> Iterator[EntryKey]:
             yield from _each(field, match.get(field) if isinstance(match, dict) else None)
         yield from _each("pools", content.get("pools"))
         yield from _each("pools", content.get("fallbacks"))
+        cascade = content.get("cascade")
+        yield from _one("pools", cascade.get("pool") if isinstance(cascade, dict) else None)
     elif section == "overrides":
         yield from _one("pools" if content.get("subject_kind") == "pool" else "engines", content.get("subject"))
 

@@ -22,7 +22,7 @@ from django.utils import timezone
 from controlplane.core.errors import Refused
 from controlplane.core.models import AuditEntry
 from wire.canonical import Document, NotCanonical, check_canonical
-from wire.snapshot import Problem
+from wire.problems import Problem
 
 REASON_MAX_CHARACTERS = 500
 
@@ -66,6 +66,8 @@ class UnitOfWork:
     touched: dict[tuple[str, str], None] = field(default_factory=dict)
     # Set by the compile step: the merge patch that the touched parts bring to the configuration.
     patch: dict[str, Any] = field(default_factory=dict)
+    # What the steps find questionable but do not refuse.
+    warnings: list[Problem] = field(default_factory=list)
 
     def record(self, noun: str, key: str, before: Document | None, after: Document | None) -> None:
         """Note a changed row for the audit. A write that changes nothing is not noted."""

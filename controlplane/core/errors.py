@@ -10,7 +10,7 @@ import msgspec
 from django.http import HttpResponse
 
 from wire.messages import MAX_PROBLEMS
-from wire.snapshot import Problem
+from wire.problems import Problem
 
 
 class Refused(Exception):

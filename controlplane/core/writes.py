@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
+import msgspec
 from django.http import HttpRequest
 from ninja import Field, Query, Schema
 
@@ -34,6 +35,9 @@ class WriteAnswer(Schema):
     patch: dict[str, Any] = Field(description="The RFC 7396 patch that the change brings to the configuration.")
     item: dict[str, Any] | None = Field(default=None, description="The row as it now stands, or would after a dry run.")
     secret: str | None = Field(default=None, description="A new key or token. Shown this once.")
+    warnings: list[dict[str, str]] = Field(
+        default=[], description="Done, but worth a second look: path, rule and message of each."
+    )
     convergence: dict[str, Any] | None = Field(
         default=None, description="With wait=applied: where the change stands at the targets."
     )
@@ -54,7 +58,13 @@ def perform(
     caller = request.auth  # type: ignore[attr-defined]
     with unit_of_work(caller.actor, options.reason, dry_run=options.dry_run) as unit:
         item = action(unit)
-    answer = WriteAnswer(change_id=str(unit.change_id), dry_run=options.dry_run, patch=unit.patch, item=item)
+    answer = WriteAnswer(
+        change_id=str(unit.change_id),
+        dry_run=options.dry_run,
+        patch=unit.patch,
+        item=item,
+        warnings=msgspec.to_builtins(unit.warnings),
+    )
     if options.dry_run:
         return answer
     answer.secret = secret()

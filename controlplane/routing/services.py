@@ -10,7 +10,7 @@ from pydantic import Field
 from controlplane.core import fields as f
 from controlplane.core.nouns import Noun, as_set, present
 from controlplane.routing import models as rows
-from wire import snapshot
+from wire import snapshot, snapshot_checks
 from wire.canonical import Document
 from wire.problems import Problem, pointer
 
@@ -75,7 +75,7 @@ class RouteNoun(Noun[rows.Route]):
         sets = {name: as_set(match[name]) for name in _NAME_LISTS}
         super().assign(row, {**values, "match": present({**match, **sets}), "reject": values["reject"] or ""})
         route, everything = typed(row), _AnyName()
-        found = snapshot.route_problems(row.name, route, everything, everything, everything, everything)
+        found = snapshot_checks.route_problems(row.name, route, everything, everything, everything, everything)
         prefix = pointer("/routes", row.name)
         return [Problem(problem.path.removeprefix(prefix) or "/", problem.rule, problem.message) for problem in found]
 

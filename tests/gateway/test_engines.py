@@ -28,7 +28,8 @@ from tests.gateway.fleet import (
     running_gateway,
 )
 from tests.services import free_port
-from wire.snapshot import BreakerThresholds, decode_snapshot
+from wire.snapshot import BreakerThresholds
+from wire.snapshot_checks import decode_snapshot
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from tests.gateway.fleet import (
 from tests.services import free_port
 from wire.credentials import Credentials, store_credentials
 from wire.enrolment import Enrolment
-from wire.snapshot import decode_snapshot
+from wire.snapshot_checks import decode_snapshot
 from wire.target import TargetClient
 
 

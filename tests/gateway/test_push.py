@@ -17,7 +17,7 @@ from gateway.push import samples
 from gateway.view import compile_view
 from tests.gateway.fleet import RunningGateway, ScriptedEngine, changed, chat, configuration, running_gateway, terminate
 from wire.remote_write import Bounds, decode_series, labels_of
-from wire.snapshot import decode_snapshot
+from wire.snapshot_checks import decode_snapshot
 from wire.write_body import STALE_BITS, key_of
 
 QUICKLY = {"HEADWORKS_GATEWAY_PUSH_INTERVAL_SECONDS": "0.1"}

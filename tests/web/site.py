@@ -20,7 +20,8 @@ from controlplane.rest_client import Rest
 from tests.services import Process, free_port
 from wire.messages import TargetKind
 from wire.problems import Problem
-from wire.snapshot import GatewaySnapshot, Snapshot, SnapshotRefused
+from wire.snapshot import GatewaySnapshot, Snapshot
+from wire.snapshot_checks import SnapshotRefused
 from wire.target import TargetClient, enrol
 
 PASSWORD = "correct horse battery"

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wire.acts import ACTIONS, ActRefused, Drain, Restart, Sleep, read_act
-from wire.snapshot import Act, NodeSnapshot, decode_snapshot
+from wire.snapshot import Act, NodeSnapshot
+from wire.snapshot_checks import decode_snapshot
 
 KINDS = ("vllm", "sglang", "tgi", "llamacpp", "trtllm", "triton", "ollama")
 

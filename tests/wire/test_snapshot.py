@@ -6,16 +6,8 @@ import pytest
 
 from tests.wire.examples import gateway_content, node_content
 from wire.problems import type_problems
-from wire.snapshot import (
-    GatewaySnapshot,
-    NodeSnapshot,
-    Route,
-    Snapshot,
-    SnapshotRefused,
-    decode_snapshot,
-    engine_url_problem,
-    route_problems,
-)
+from wire.snapshot import GatewaySnapshot, NodeSnapshot, Route, Snapshot
+from wire.snapshot_checks import SnapshotRefused, decode_snapshot, engine_url_problem, route_problems
 
 
 def refused(content: Any) -> dict[str, str]:

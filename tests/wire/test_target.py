@@ -15,7 +15,7 @@ from wire.canonical import content_hash
 from wire.messages import PeersEvent, encode_sse
 from wire.problems import Problem
 from wire.slices import FILE_NAME
-from wire.snapshot import SnapshotRefused
+from wire.snapshot_checks import SnapshotRefused
 from wire.target import Pace
 
 STREAM = "/api/v1/config/stream"

@@ -11,7 +11,7 @@ from tests.wire.fake_control import TOKEN, enrol_answer, patch_event, snapshot_e
 from tests.wire.target_probe import Target, limit_patch, limited
 from wire.credentials import Credentials, store_credentials
 from wire.problems import Problem
-from wire.snapshot import SnapshotRefused
+from wire.snapshot_checks import SnapshotRefused
 from wire.target import Pace, TargetRefused
 
 ACK = "/api/v1/config/ack"

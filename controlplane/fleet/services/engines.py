@@ -17,7 +17,7 @@ from controlplane.fleet.services.nodes import NODES, open_acts
 from controlplane.fleet.services.pools import POOLS
 from wire.canonical import Document
 from wire.problems import Problem
-from wire.snapshot import engine_url_problem
+from wire.snapshot_checks import engine_url_problem
 
 
 def _engine_url(url: str) -> str:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from controlplane.configs.head import Head
 from controlplane.configs.public import public_form
 from wire.canonical import check_canonical, content_hash, diff_patch, merge_patch
-from wire.snapshot import GatewaySnapshot, NodeSnapshot, decode_snapshot
+from wire.snapshot import GatewaySnapshot, NodeSnapshot
+from wire.snapshot_checks import decode_snapshot
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 NODES = ("n-1", "n-2", "n-3")

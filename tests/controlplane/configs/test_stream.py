@@ -12,7 +12,7 @@ from controlplane.rest_client import RestError
 from tests.controlplane.configs.live import Live, LiveStream
 from tests.services import wait_for
 from wire.messages import PatchEvent, SnapshotEvent
-from wire.snapshot import decode_snapshot
+from wire.snapshot_checks import decode_snapshot
 
 _names = iter(range(10_000))
 
