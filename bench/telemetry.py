@@ -5,8 +5,9 @@ A real web process with SQLite, on two cores: the senders build their bodies on 
 while one query of the page is asked beside it each second. The page is 24 range queries over an hour of 50 nodes with
 8 GPUs each at 15 s, asked one after the other over HTTP; that hour was stored before, packed but for the last five
 minutes. `first` is its first time, the next figure the median of five more, as by a browser that stays on it. The week
-is 24 range queries over seven days of recorded series, one sample a minute, in 1,008 steps. Pass-through is the same
-pushes checked and handed to a server that takes everything, by the web process' CPU time.
+is 24 range queries over seven days of recorded series, one sample a minute, in 1,008 steps; the dashboard's week is the
+queries of its charts, in its steps. Pass-through is the same pushes checked and handed to a server that takes
+everything, by the web process' CPU time.
 
 Debian's Prometheus and VictoriaMetrics, where they are installed, get the same samples by remote write, the same
 pushes and the same queries, one after the other, in their default settings.
@@ -54,6 +55,7 @@ TARGETS: Targets = {
     "page_first_ms": ("at most", 500.0),
     "page_ms": ("at most", 500.0),
     "week_first_ms": ("at most", 2000.0),
+    "dashboard_week_first_ms": ("at most", 2000.0),
     "bytes_per_sample": ("at most", 4.0),
 }
 Figures = dict[str, float]
@@ -234,7 +236,9 @@ def page(engine: Engine, now_ms: int) -> Figures:
 
 
 def week(engine: Engine, now_ms: int) -> Figures:
-    return _pages(engine, "week", fleet.WEEK_PAGE, now_ms, fleet.WEEK_MS, fleet.WEEK_STEP_MS)
+    page = _pages(engine, "week", fleet.WEEK_PAGE, now_ms, fleet.WEEK_MS, fleet.WEEK_STEP_MS)
+    step_ms = fleet.DASHBOARD_WEEK_STEP_MS
+    return page | _pages(engine, "dashboard_week", fleet.DASHBOARD_WEEK, now_ms, fleet.WEEK_MS, step_ms)
 
 
 def _pages(engine: Engine, name: str, queries: Sequence[str], now_ms: int, span_ms: int, step_ms: int) -> Figures:

@@ -21,7 +21,7 @@ from dashboards.whole import whole_of
 
 # Where controlplane/urls.py puts this app. Dash writes it into the page.
 PREFIX = "/dashboards/"
-_SPAN_LABELS = {"15m": _("15 min"), "1h": _("1 h"), "6h": _("6 h")}
+_SPAN_LABELS = {"15m": _("15 min"), "1h": _("1 h"), "6h": _("6 h"), "24h": _("24 h"), "7d": _("7 days")}
 
 
 class DjangoDash(Dash):

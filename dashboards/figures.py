@@ -20,6 +20,11 @@ COLOURS = ("#2f80d0", "#c2611f", "#16917a", "#a45ac2", "#a17a10", "#d14d72", "#5
 THRESHOLD_COLOUR = "#d0432b"
 # As many as a person tells apart, and as there are colours. Of more, those with the highest peaks are drawn.
 SHOWN_SERIES = len(COLOURS)
+# Numbers as in ISO 8601, which read in every language; days stand where ticks are that far apart.
+_TICKS = (
+    {"dtickrange": [None, 86_399_999], "value": "%H:%M"},
+    {"dtickrange": [86_400_000, None], "value": "%m-%d"},
+)
 # Room for the numbers of an axis, and for half a number above its top: the same for all charts, so that plots line up.
 LEFT_PIXELS, TOP_PIXELS = 62, 16
 
@@ -41,7 +46,7 @@ def figure_of(chart: Chart, lines: Sequence[Line], reading: Reading, thresholds:
     return {
         "data": traces,
         "layout": {
-            **_frame(chart, reading.times_ms, empty=not traces),
+            **_frame(chart, reading, empty=not traces),
             "meta": {
                 "unit": str(chart.unit.text),
                 "reads": chart.unit.reads,
@@ -85,7 +90,7 @@ def _trace(chart: Chart, line: Line, times_ms: Sequence[int], colour: str) -> di
     }
 
 
-def _frame(chart: Chart, times_ms: Sequence[int], *, empty: bool) -> dict[str, Any]:
+def _frame(chart: Chart, reading: Reading, *, empty: bool) -> dict[str, Any]:
     return {
         "margin": {"l": LEFT_PIXELS, "r": 10, "t": TOP_PIXELS, "b": 26},
         "hovermode": "x unified",
@@ -96,9 +101,9 @@ def _frame(chart: Chart, times_ms: Sequence[int], *, empty: bool) -> dict[str, A
         "plot_bgcolor": "rgba(0,0,0,0)",
         "xaxis": {
             "type": "date",
-            "range": [times_ms[0], times_ms[-1]],
-            "tickformat": "%H:%M",
-            "hoverformat": "%H:%M:%S",
+            "range": [reading.times_ms[0], reading.times_ms[-1]],
+            "tickformatstops": list(_TICKS),
+            "hoverformat": "%Y-%m-%d %H:%M" if reading.span.is_recorded else "%H:%M:%S",
             "nticks": 6,
             "zeroline": False,
             "showgrid": not empty,
@@ -138,7 +143,11 @@ def _instead(chart: Chart, reading: Reading) -> dict[str, Any]:
         # Plotly reads tags in texts.
         text = _("The metric store did not answer: %s") % escape(refused)
     else:
-        text = _("Nothing was measured in this time.")
+        text = (
+            _("Nothing was recorded in this time.")
+            if reading.span.is_recorded
+            else _("Nothing was measured in this time.")
+        )
     return {"text": text, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
 
 

@@ -45,7 +45,7 @@ def _card(chart: Chart) -> Any:
     return html.Article(
         [
             html.H3([str(chart.title), " ", html.Span(str(chart.unit.text), className="quiet")]),
-            html.P(str(chart.note), className="quiet small"),
+            html.P(str(chart.note), id=f"note-{chart.name}", className="quiet small"),
             # The graph takes the height of what it stands in.
             html.Div(dcc.Graph(id=chart.name, config=_GRAPH_CONFIG), className="graph"),
             html.Ul(id=f"legend-{chart.name}", className="legend"),

@@ -58,8 +58,10 @@ def _one(fold: Fold, members: list[Line]) -> Line:
     members.sort(key=lambda line: (len(line.labels.get(fold.label, "")), line.labels.get(fold.label, "")))
     steps = list(zip(*(line.values for line in members), strict=True))
     values = [fold.by(known) if (known := [value for value in step if value is not None]) else None for step in steps]
+    # Recorded series are folded already.
+    tells_each = fold.tells_each and fold.label in first.labels
     notes = [" ".join("–" if value is None else f"{value:.0f}" for value in step) for step in steps]
-    return Line(first.name, first.query, labels, values, notes if fold.tells_each else ())
+    return Line(first.name, first.query, labels, values, notes if tells_each else ())
 
 
 def _at(series: Series, times_ms: Sequence[int]) -> list[Value]:

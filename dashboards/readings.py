@@ -23,6 +23,7 @@ _KEPT_READINGS = 8
 class Reading:
     """Lines by chart at `times_ms`. `refused`: why the metric store did not answer a chart."""
 
+    span: Span
     times_ms: list[int]
     lines: Mapping[str, list[Line]]
     refused: Mapping[str, str]
@@ -49,7 +50,7 @@ def read(span: Span, first_ms: int, last_ms: int) -> Reading:
         except QueryError as error:
             refused[chart.name] = str(error)
     _tell(span, refused)
-    return Reading(times_ms, lines, refused)
+    return Reading(span, times_ms, lines, refused)
 
 
 def _tell(span: Span, refused: Mapping[str, str]) -> None:

@@ -22,7 +22,7 @@ from django.views.decorators.http import require_GET
 from controlplane.configs.events import PING
 from controlplane.configs.hub import hub
 from controlplane.core.models import User
-from controlplane.web.live import log_in_first, stream_of
+from controlplane.web.live import log_in_first, not_of_whole_fleet, stream_of
 from dashboards.asked import Asked
 from dashboards.charts import CHARTS
 from dashboards.figures import newer_points
@@ -49,8 +49,11 @@ async def live(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
 
     A log-in is needed; without one EventSource does not try again.
     """
-    if not await sync_to_async(_is_logged_in, thread_sensitive=False)(request):
+    user = await sync_to_async(_user, thread_sensitive=False)(request)
+    if user is None:
         return log_in_first()
+    if user.tenants is not None:
+        return not_of_whole_fleet(user)
     asked = Asked.of(request.GET.dict())
     known = _moment(request.headers.get("Last-Event-ID")) or _moment(request.GET.get("after"))
     return stream_of(_stream(request, asked, known))
@@ -68,7 +71,8 @@ async def _stream(request: HttpRequest, asked: Asked, known_ms: int) -> AsyncIte
             else:
                 yield PING
             await _wait(woken, asked)
-            if not await sync_to_async(_is_logged_in, thread_sensitive=False)(request):
+            # Whoever is limited to some tenants meanwhile has no log-in left.
+            if await sync_to_async(_user, thread_sensitive=False)(request) is None:
                 return
 
 
@@ -95,11 +99,12 @@ async def _wait(woken: asyncio.Event, asked: Asked) -> None:
             await asyncio.wait_for(woken.wait(), left_ms / 1000)
 
 
-def _is_logged_in(request: HttpRequest) -> bool:
-    """Whether the session of the request holds, as the database says now."""
+def _user(request: HttpRequest) -> User | None:
+    """Whose log-in the session of the request is, as the database says now."""
     request.session = _sessions.SessionStore(request.session.session_key)
     try:
-        return isinstance(get_user(request), User)
+        user = get_user(request)
+        return user if isinstance(user, User) else None
     finally:
         close_old_connections()
 

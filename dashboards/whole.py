@@ -17,7 +17,7 @@ from dashboards.shell import curl_lines
 
 
 def whole_of(asked: Asked, request: HttpRequest) -> dict[str, Any]:
-    """`figures` and shell lines (`curl`) by chart, as of `newest_ms`; `stream`: the address of what comes after."""
+    """By chart `figures`, `notes` and shell lines (`curl`), as of `newest_ms`; `stream`: where what follows is."""
     newest_ms = asked.span.newest_ms(now_ms())
     reading = reading_of(asked.span, asked.span.first_ms(newest_ms), newest_ms)
     slos = _ttft_slos(asked.pool)
@@ -31,6 +31,7 @@ def whole_of(asked: Asked, request: HttpRequest) -> dict[str, Any]:
             )
             for chart in CHARTS
         },
+        "notes": {chart.name: chart.note_over(asked.span) for chart in CHARTS},
         "curl": {chart.name: curl_lines(request, chart, asked.span) for chart in CHARTS},
     }
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bench.support.processes import ending
 from controlplane.demo.ports import free_port
@@ -51,6 +54,35 @@ def enrol(rest: Rest, kind: str, name: str) -> str:
     secret = rest.post("/targets/join-tokens", {"kind": kind, "name": name})["secret"]
     body = {"join_token": secret, "kind": kind, "name": name, "version": "bench", "protocol": PROTOCOL}
     return str(rest.post("/targets/enrol", body)["token"])
+
+
+@contextmanager
+def following(urls: Iterable[str], tokens: Iterable[str]) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Targets that follow their streams at web processes, in a process of their own (`push_clients`).
+
+    Calling what is yielded ends it and gives what it noted. Raises RuntimeError where it ends too early.
+    """
+    command = [sys.executable, "-m", "bench.support.push_clients", *(f"{url}/api/v1" for url in urls)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+
+        def line() -> str:
+            if process.stdout is None or not (found := process.stdout.readline()):
+                raise RuntimeError("the targets' process ended")
+            return found
+
+        def end() -> dict[str, Any]:
+            process.send_signal(signal.SIGTERM)
+            noted: dict[str, Any] = json.loads(line())
+            return noted
+
+        try:
+            if process.stdin is not None:
+                process.stdin.write("\n".join(tokens))
+                process.stdin.close()
+            line()
+            yield end
+        finally:
+            process.kill()
 
 
 def answers(url: str) -> bool:

@@ -9,6 +9,8 @@ import numpy as np
 
 from controlplane.telemetry.recording.builtin import builtin
 from controlplane.telemetry.store.columns import Floats
+from dashboards.charts import CHARTS
+from dashboards.spans import SPANS
 
 NODES, GPUS = 50, 8
 HOUR_MS, HOUR_STEP_MS, HOUR_SLICE_MS = 3_600_000, 15_000, 300_000
@@ -37,10 +39,24 @@ HOUR_PAGE = (
     f"histogram_quantile(0.5, sum by (node, le) (rate({TTFT}[5m])))",
 )
 
-LEVELS = {"node": NODES, "pool": 8, "tenant": 20}
+POOLS, TENANTS = 8, 20
+# Whose series the built-in rules record, by the level in their names.
+LEVELS: dict[str, list[dict[str, str]]] = {
+    "node": [{"node": f"node-{node}"} for node in range(NODES)],
+    "pool": [{"pool": f"pool-{pool}"} for pool in range(POOLS)],
+    "tenant": [{"tenant": f"tenant-{tenant}"} for tenant in range(TENANTS)],
+    "tenant_pool": [
+        {"tenant": f"tenant-{each}", "pool": f"pool-{pool}"} for each in range(TENANTS) for pool in range(POOLS)
+    ],
+    "engine": [
+        {"node": f"node-{node}", "pool": f"pool-{node % POOLS}", "engine": f"e-{node}"} for node in range(NODES)
+    ],
+}
 OUTCOMES = ("admitted", "refused", "failed")
 _RECORDED: list[str] = [rule["record"] for group in builtin()["groups"] for rule in group["rules"]]
-_OF_NODES, _OF_POOLS, _OF_TENANTS = ([name for name in _RECORDED if name.startswith(f"{level}:")] for level in LEVELS)
+_OF_NODES, _OF_POOLS, _OF_TENANTS = (
+    [name for name in _RECORDED if name.startswith(f"{level}:")] for level in ("node", "pool", "tenant")
+)
 WEEK_PAGE = (
     *(f"avg({name})" for name in _OF_NODES[:4]),
     *_OF_NODES[:4],
@@ -52,6 +68,9 @@ WEEK_PAGE = (
     f"max_over_time({_OF_NODES[1]}[10m])",
     f'sum by (pool) (avg_over_time({_OF_POOLS[0]}{{outcome="refused"}}[1h]))',
 )
+# What the dashboard asks for its own week.
+DASHBOARD_WEEK = tuple(query.over(SPANS["7d"]) for chart in CHARTS for query in chart.queries)
+DASHBOARD_WEEK_STEP_MS = SPANS["7d"].step_ms
 
 
 class Slice(NamedTuple):
@@ -79,11 +98,9 @@ def week(now_ms: int) -> Iterator[Slice]:
     """Recorded series of the seven days before `now_ms`, a sample a minute."""
     dice = np.random.default_rng(7)
     labels = [
-        {"__name__": name, level: f"{level}-{number}", **({"outcome": outcome} if outcome else {})}
-        for level, count in LEVELS.items()
+        {"__name__": name, **whose, **({"outcome": outcome} if outcome else {})}
         for name in _RECORDED
-        if name.startswith(f"{level}:")
-        for number in range(count)
+        for whose in LEVELS[name.partition(":")[0]]
         for outcome in (OUTCOMES if "_requests:" in name else ("",))
     ]
     whole = np.array([each["__name__"].endswith((":sum", ":max")) for each in labels])

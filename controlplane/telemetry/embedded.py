@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,16 +25,56 @@ from controlplane.telemetry.store.reader import Reader, reader_of
 MAX_STEPS = 11_000
 
 
-def instant(promql: str, at_ms: int, *, seconds: float | None = None, look_back_ms: int = LOOK_BACK_MS) -> Value:
+class Turn(NamedTuple):
+    """What one query may use until its answer is made."""
+
+    reader: Reader
+    budget: Budget
+
+
+@contextmanager
+def turn(*, own: bool = False, seconds: float | None = None) -> Iterator[Turn]:
+    """For one query, which gets no more than `seconds` where they are given. Large ones have theirs one at a time.
+
+    `own` queries, of pages, rules and detectors, have turns apart: callers of the HTTP API do not use them up.
+    Raises Unavailable, TimedOut (too many queries at once).
+    """
+    turns, limit = _turns(rows.METRICS_QUERIES_AT_ONCE.read(), own), float(rows.METRICS_QUERY_SECONDS.read())
+    if not turns.acquire(timeout=limit):
+        raise TimedOut("query timed out in query queue: too many queries at once")
+    allowed = limit if seconds is None else min(limit, seconds)
+    try:
+        with closing(Budget(rows.METRICS_QUERY_SAMPLES_MAX.read(), allowed, alone=_large)) as budget:
+            yield Turn(reader_of(store_path()), budget)
+    except StoreUnavailable as error:
+        raise Unavailable(str(error)) from error
+    finally:
+        turns.release()
+
+
+@cache
+def _turns(number: int, own: bool) -> threading.BoundedSemaphore:
+    return threading.BoundedSemaphore(number)
+
+
+_large = threading.Lock()
+
+
+def instant(turn: Turn, promql: str, at_ms: int, *, look_back_ms: int = LOOK_BACK_MS) -> Value:
     """The value at one moment, as one step. Raises QueryError."""
-    return _evaluated(promql, np.array([at_ms], np.int64), seconds, look_back_ms)
+    return _evaluation(turn, np.array([at_ms], np.int64), look_back_ms).evaluate(parse(promql))
 
 
 def ranged(
-    promql: str, times_ms: Ints, end_ms: int, *, seconds: float | None = None, look_back_ms: int = LOOK_BACK_MS
+    turn: Turn, promql: str, times_ms: Ints, end_ms: int, *, look_back_ms: int = LOOK_BACK_MS
 ) -> Scalar | Vector:
     """The values at each of `times_ms`. `end_ms`, which `@ end()` means, may be after the last. Raises QueryError."""
-    return with_steps(_evaluated(promql, times_ms, seconds, look_back_ms, end_ms))
+    bounds_ms = int(times_ms[0]), end_ms
+    return with_steps(_evaluation(turn, times_ms, look_back_ms, bounds_ms).evaluate(parse(promql)))
+
+
+def _evaluation(turn: Turn, times_ms: Ints, look_back_ms: int, bounds_ms: tuple[int, int] | None = None) -> Evaluation:
+    return Evaluation(times_ms, turn.reader.select, turn.budget, look_back_ms, bounds_ms)
 
 
 def with_steps(value: Value) -> Scalar | Vector:
@@ -55,37 +96,3 @@ def steps(start_ms: int, end_ms: int, step_ms: int) -> Ints:
             "Try decreasing the query resolution (?step=XX)"
         )
     return start_ms + step_ms * np.arange((end_ms - start_ms) // step_ms + 1)
-
-
-@contextmanager
-def reading() -> Iterator[Reader]:
-    """The store's reader, for one query. Raises Unavailable, TimedOut (too many queries at once)."""
-    turns = _turns(rows.METRICS_QUERIES_AT_ONCE.read())
-    if not turns.acquire(timeout=rows.METRICS_QUERY_SECONDS.read()):
-        raise TimedOut("query timed out in query queue: too many queries at once")
-    try:
-        yield reader_of(store_path())
-    except StoreUnavailable as error:
-        raise Unavailable(str(error)) from error
-    finally:
-        turns.release()
-
-
-def budget(seconds: float | None = None) -> Budget:
-    """What one query may cost, and no longer than `seconds` where they are given."""
-    limit = float(rows.METRICS_QUERY_SECONDS.read())
-    return Budget(rows.METRICS_QUERY_SAMPLES_MAX.read(), limit if seconds is None else min(limit, seconds))
-
-
-@cache
-def _turns(number: int) -> threading.BoundedSemaphore:
-    return threading.BoundedSemaphore(number)
-
-
-def _evaluated(
-    promql: str, times_ms: Ints, seconds: float | None, look_back_ms: int, end_ms: int | None = None
-) -> Value:
-    tree = parse(promql)
-    bounds_ms = None if end_ms is None else (int(times_ms[0]), end_ms)
-    with reading() as reader:
-        return Evaluation(times_ms, reader.select, budget(seconds), look_back_ms, bounds_ms).evaluate(tree)

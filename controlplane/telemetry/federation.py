@@ -15,7 +15,7 @@ import numpy as np
 from django.http import HttpRequest, HttpResponse
 
 from controlplane.core.errors import Refused
-from controlplane.core.security import caller_of
+from controlplane.core.security import metrics_reader
 from controlplane.telemetry import embedded
 from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.parameters import Parameters
@@ -37,11 +37,11 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def federate(request: HttpRequest) -> HttpResponse:
-    """The page. Every role reads it."""
+    """The page. Every role of the whole fleet reads it."""
     if request.method != "GET":
         return _error(HTTPStatus.METHOD_NOT_ALLOWED, "use GET")
     try:
-        caller_of(request)
+        metrics_reader(request)
         parameters = Parameters(request, int(time.time() * 1000))
         if url := rows.PROMETHEUS_URL.read():
             return _passed_on(f"{url.rstrip('/')}/federate?{urlencode(parameters.all())}")
@@ -56,10 +56,9 @@ def newest(parameters: Parameters) -> list[Sample]:
     """The newest sample in the look-back of each series that has not ended, by name and labels. Raises QueryError."""
     found: dict[Identity, Sample] = {}
     now_ms = parameters.now_ms
-    with embedded.reading() as reader:
-        budget = embedded.budget()
+    with embedded.turn() as turn:
         for matchers in parameters.selectors(needed=False):
-            labels, columns = reader.select(matchers, now_ms - LOOK_BACK_MS - 1, now_ms, budget.touch)
+            labels, columns = turn.reader.select(matchers, now_ms - LOOK_BACK_MS - 1, now_ms, turn.budget.touch)
             last = np.flatnonzero(np.diff(columns.series, append=len(labels)))
             last = last[bits_of(columns.values[last]) != STALE_BITS]
             for row, time_ms, value in zip(*(column.tolist() for column in columns.take(last)), strict=True):

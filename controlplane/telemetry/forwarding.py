@@ -11,33 +11,35 @@ from django.conf import settings
 
 from controlplane.core.errors import TooLarge
 from controlplane.telemetry import settings_rows as rows
+from controlplane.telemetry.active_series import ActiveSeries, hashes_of
 from controlplane.telemetry.outgoing import FILE_NAME, Full, Outgoing
-from controlplane.telemetry.ownership import check_series
+from controlplane.telemetry.ownership import Source, check_series
 from controlplane.telemetry.refusals import RETRY_AFTER_SECONDS, BadWrite, Busy, TooManyWrites
 from controlplane.telemetry.sending import BodyRefused, NotNow, Sender, post_checked
-from controlplane.telemetry.store.database import StoreUnavailable
-from controlplane.telemetry.store.writer import Owner
+from controlplane.telemetry.store.database import StoreUnavailable, which_file
+from controlplane.telemetry.store.writer import too_many_series
 from wire.problems import Problem
 from wire.remote_write import Bounds
 from wire.write_body import Key
 
 log = logging.getLogger(__name__)
 
-# Series whose labels were checked, by owner. Emptied when full: they are then checked again.
-_REMEMBERED_MAX = 500_000
-_checked: dict[Owner, set[Key]] = {}
+# Series whose labels were checked too, so that they are once.
+_active = ActiveSeries()
 
 
-def check(owner: Owner, keys: Sequence[Key], bounds: Bounds) -> list[Problem]:
-    """Every rule that the body's series break."""
-    known = _checked.get(owner, set())
-    fresh, problems = check_series(owner, keys, known, bounds)
-    if not problems and fresh:
-        if sum(map(len, _checked.values())) + len(fresh) > _REMEMBERED_MAX:
-            _checked.clear()
-        # A new set, as another thread may be reading the old one.
-        _checked[owner] = known | fresh.keys()
-    return problems
+def check(source: Source, keys: Sequence[Key], bounds: Bounds, series_max: int) -> list[Problem]:
+    """Every rule that the body's series break; `series_max`: how many active series their owner may have."""
+    owner, hashes = source.owner, hashes_of(keys)
+    known = _active.note(owner, hashes)
+    if known.all() and not source.suspects(keys):
+        return []
+    checked = {key for key, is_known in zip(keys, known.tolist(), strict=True) if is_known}
+    _, problems = check_series(source, keys, checked, bounds)
+    if problems:
+        return problems
+    count = _active.add(owner, hashes[~known], series_max)
+    return [too_many_series(owner, count, series_max)] if count > series_max else []
 
 
 def pass_on(url: str, raw: bytes) -> None:
@@ -53,18 +55,19 @@ def pass_on(url: str, raw: bytes) -> None:
 
 
 def _keep(url: str, raw: bytes, limit_bytes: int) -> None:
-    sender = sender_of(Path(settings.DATA_DIR) / FILE_NAME)
     try:
-        sender.outgoing.put(raw, limit_bytes)
+        sender = sender_of(Path(settings.DATA_DIR) / FILE_NAME)
+        try:
+            sender.outgoing.put(raw, limit_bytes)
+        finally:
+            # Also where nothing more is taken: what waits there may be an earlier run's.
+            sender.wake(url)
     except Full as error:
         message = f"{error}; send again"
         raise TooManyWrites(message, code="spool_full", retry_after_seconds=RETRY_AFTER_SECONDS) from error
     except StoreUnavailable as error:
         log.error("%s", error)
         raise Busy("samples cannot be kept on disk now; send again") from error
-    finally:
-        # Also where nothing more is taken: what waits there may be an earlier run's.
-        sender.wake(url)
 
 
 def _send(url: str, raw: bytes) -> None:
@@ -88,7 +91,14 @@ def resume() -> None:
         sender_of(path).wake(url)
 
 
-@lru_cache(maxsize=16)
 def sender_of(path: Path) -> Sender:
-    """The process's one sender of a file."""
+    """The process's one sender of the file that has this name now. Raises StoreUnavailable.
+
+    That of a file that was removed goes on until it has sent what was there.
+    """
+    return _sender_of(path, which_file(path))
+
+
+@lru_cache(maxsize=16)
+def _sender_of(path: Path, _file: tuple[int, int]) -> Sender:
     return Sender(path, Outgoing(path))

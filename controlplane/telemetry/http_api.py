@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 import msgspec
-from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
+from django.core.exceptions import BadRequest, RequestDataTooBig, TooManyFieldsSent
 from django.http import HttpRequest, HttpResponse
+from django.http.multipartparser import MultiPartParserError
 from django.views.decorators.csrf import csrf_exempt
 
 from controlplane.core.errors import Refused
-from controlplane.core.security import caller_of
+from controlplane.core.security import metrics_reader
 from controlplane.telemetry import embedded, query
 from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.own_metadata import own_among
@@ -54,17 +56,17 @@ def _answering(path: str, *methods: str) -> Callable[[Callable[..., Found]], _Vi
     """A view of what its function finds, asked of the external server's `path` where there is one."""
 
     def decorate(view: Callable[..., Found]) -> _View:
-        # Scripts with tokens call it; a browser's session is checked in `caller_of`.
+        # Scripts with tokens call it; a browser's session is checked in `metrics_reader`.
         @csrf_exempt
         @wraps(view)
         def answer(request: HttpRequest, **arguments: str) -> HttpResponse:
             try:
                 if request.method not in methods:
                     return _error(HTTPStatus.METHOD_NOT_ALLOWED, "bad_data", f"use {' or '.join(methods)}")
-                caller_of(request)
+                metrics_reader(request)
                 parameters = Parameters(request, int(time.time() * 1000))
                 if rows.PROMETHEUS_URL.read():
-                    return _passed_on(path.format(**arguments), parameters, request.method)
+                    return _passed_on(_path(path, arguments), parameters, request.method)
                 return _json(view(parameters, **arguments).body())
             except QueryError as error:
                 return _error(error.status, error.error_type, str(error))
@@ -72,6 +74,8 @@ def _answering(path: str, *methods: str) -> Callable[[Callable[..., Found]], _Vi
                 return _error(refused.status, refused.code, refused.detail)
             except (RequestDataTooBig, TooManyFieldsSent):
                 return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "bad_data", "the form is too large")
+            except (BadRequest, MultiPartParserError) as error:
+                return _error(HTTPStatus.BAD_REQUEST, "bad_data", f"the form cannot be read: {error}")
 
         return answer
 
@@ -81,20 +85,22 @@ def _answering(path: str, *methods: str) -> Callable[[Callable[..., Found]], _Vi
 @_answering("query", "GET", "POST")
 def instant_query(parameters: Parameters) -> Found:
     at_ms, limit = parameters.time_ms("time", parameters.now_ms), parameters.limit()
-    seconds, look_back_ms = parameters.timeout_seconds(), parameters.look_back_ms()
-    value = embedded.instant(parameters.query(), at_ms, seconds=seconds, look_back_ms=look_back_ms)
-    value, truncated = limited(value, limit, ordered=isinstance(value, Windows))
-    return Found(msgspec.Raw(instant_json(value, at_ms)), truncated)
+    promql, look_back_ms = parameters.query(), parameters.look_back_ms()
+    with embedded.turn(seconds=parameters.timeout_seconds()) as turn:
+        value = embedded.instant(turn, promql, at_ms, look_back_ms=look_back_ms)
+        value, truncated = limited(value, limit, ordered=isinstance(value, Windows))
+        return Found(msgspec.Raw(instant_json(value, at_ms)), truncated)
 
 
 @_answering("query_range", "GET", "POST")
 def range_query(parameters: Parameters) -> Found:
     end_ms = parameters.time_ms("end")
     times_ms = embedded.steps(parameters.time_ms("start"), end_ms, parameters.step_ms())
-    seconds, look_back_ms, limit = parameters.timeout_seconds(), parameters.look_back_ms(), parameters.limit()
-    value = embedded.ranged(parameters.query(), times_ms, end_ms, seconds=seconds, look_back_ms=look_back_ms)
-    first, truncated = limited(value, limit, ordered=True)
-    return Found(msgspec.Raw(range_json(embedded.with_steps(first), times_ms)), truncated)
+    promql, look_back_ms, limit = parameters.query(), parameters.look_back_ms(), parameters.limit()
+    with embedded.turn(seconds=parameters.timeout_seconds()) as turn:
+        value = embedded.ranged(turn, promql, times_ms, end_ms, look_back_ms=look_back_ms)
+        first, truncated = limited(value, limit, ordered=True)
+        return Found(msgspec.Raw(range_json(embedded.with_steps(first), times_ms)), truncated)
 
 
 @_answering("series", "GET", "POST")
@@ -106,16 +112,16 @@ def series(parameters: Parameters) -> Found:
 def label_names(parameters: Parameters) -> Found:
     if parameters.given("match[]"):
         return _first(sorted({name for labels in _series(parameters) for name in labels}), parameters)
-    with embedded.reading() as reader:
-        return _first(reader.label_names(), parameters)
+    with embedded.turn() as turn:
+        return _first(turn.reader.label_names(), parameters)
 
 
 @_answering("label/{name}/values", "GET")
 def label_values(parameters: Parameters, name: str) -> Found:
     if parameters.given("match[]"):
         return _first(sorted({labels[name] for labels in _series(parameters) if name in labels}), parameters)
-    with embedded.reading() as reader:
-        return _first(reader.label_values(name), parameters)
+    with embedded.turn() as turn:
+        return _first(turn.reader.label_values(name), parameters)
 
 
 @_answering("metadata", "GET")
@@ -124,8 +130,8 @@ def metadata(parameters: Parameters) -> Found:
     limit, wanted = parameters.whole_number("limit", -1), parameters.text("metric")
     # Checked alone: no family has more than one.
     parameters.whole_number("limit_per_metric", -1)
-    with embedded.reading() as reader:
-        own = own_among(set(reader.label_values(METRIC_NAME)))
+    with embedded.turn() as turn:
+        own = own_among(set(turn.reader.label_values(METRIC_NAME)))
         known = {each.family: each for each in (*own, *kept(store_path()))}
     chosen = [each for family, each in sorted(known.items()) if wanted in ("", family)]
     first = chosen if limit < 0 else chosen[:limit]
@@ -139,8 +145,14 @@ def build_information(parameters: Parameters) -> Found:
     return Found({"version": "3.0.0", "revision": f"headworks-{PROTOCOL}", **unknown_here})
 
 
+@csrf_exempt
 def unknown(request: HttpRequest, rest: str) -> HttpResponse:
     return _error(HTTPStatus.NOT_FOUND, "not_found", f"there is no {rest!r} here; docs/metrics.md lists what there is")
+
+
+def _path(form: str, arguments: Mapping[str, str]) -> str:
+    """Of an address: whatever a caller names stays one part of it."""
+    return form.format_map({name: quote(value, safe="") for name, value in arguments.items()})
 
 
 def _passed_on(path: str, parameters: Parameters, method: str) -> HttpResponse:
@@ -154,9 +166,9 @@ def _passed_on(path: str, parameters: Parameters, method: str) -> HttpResponse:
 
 
 def _series(parameters: Parameters, *, needed: bool = False) -> list[Labels]:
-    selectors, span, budget = parameters.selectors(needed=needed), parameters.span_ms(), embedded.budget()
-    with embedded.reading() as reader:
-        return reader.series(selectors, *span, budget.touch)
+    selectors, span = parameters.selectors(needed=needed), parameters.span_ms()
+    with embedded.turn() as turn:
+        return turn.reader.series(selectors, *span, turn.budget.touch)
 
 
 def _first(found: list[T], parameters: Parameters) -> Found:

@@ -13,6 +13,19 @@ REFUSED_BODIES = Counter(
     ("reason",),
     registry=None,
 )
+# Of metric writers alone: nodes and gateways are many, and their samples alike.
+WRITER_SAMPLES = Counter(
+    "headworks_telemetry_writer_samples",
+    "Samples of remote writes of each metric writer that were taken.",
+    ("writer",),
+    registry=None,
+)
+WRITER_REFUSED_BODIES = Counter(
+    "headworks_telemetry_writer_refused_bodies",
+    "Remote writes of each metric writer that were refused, by the first reason that it was given.",
+    ("writer", "reason"),
+    registry=None,
+)
 LOST_BODIES = Counter(
     "headworks_telemetry_lost_bodies",
     "Remote writes that were taken, and that the external metrics server then refused for good.",
@@ -23,4 +36,4 @@ SPOOL_BYTES = Gauge(
     "Size of what waits for the external metrics server, as this process saw it last.",
     registry=None,
 )
-RECEIVER = (SAMPLES, REFUSED_BODIES, LOST_BODIES, SPOOL_BYTES)
+RECEIVER = (SAMPLES, REFUSED_BODIES, WRITER_SAMPLES, WRITER_REFUSED_BODIES, LOST_BODIES, SPOOL_BYTES)

@@ -39,4 +39,26 @@ class RecordingRule(models.Model):
     # The labels of each series of the last result, without its name: which of them are missing now have ended.
     written = models.JSONField(default=list)
     evaluated_at = models.DateTimeField(null=True)
+    # Of that evaluation, with the writing of its result.
+    took_ms = models.PositiveIntegerField(null=True)
     last_error = models.CharField(max_length=500, blank=True)
+
+
+class MetricWriter(models.Model):
+    """A Prometheus, Alloy or vmagent that writes: `hww-` and 32 random bytes in base62, shown once, say which."""
+
+    name = models.CharField(max_length=63, unique=True)
+    # Label to value: what each of its series carries.
+    matchers = models.JSONField()
+    blocked = models.BooleanField(default=False)
+    token_hash = models.CharField(max_length=64, unique=True)
+    token_made_at = models.DateTimeField()
+    # Null: never.
+    expires_at = models.DateTimeField(null=True)
+    # The token before, and how long it is good beside the new one.
+    previous_token_hash = models.CharField(max_length=64, unique=True, null=True)
+    previous_expires_at = models.DateTimeField(null=True)
+    # When a body last came from it, to some seconds.
+    last_pushed_at = models.DateTimeField(null=True)
+    # A token that was made just now, to be shown once: no column.
+    secret: str | None = None

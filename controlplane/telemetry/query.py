@@ -38,10 +38,11 @@ def instant(promql: str, at_ms: int) -> list[Sample]:
     """The value of each series at one moment (Unix time in ms). A scalar is one sample without labels."""
     if rows.PROMETHEUS_URL.read():
         return samples_from(_data("query", {"query": promql, "time": at_ms / 1000}))
-    value = embedded.instant(promql, at_ms)
-    if not isinstance(value, Scalar | Vector):
-        raise BadQuery("give a query whose result is a scalar or an instant vector")
-    return samples_of(value, at_ms)
+    with embedded.turn(own=True) as turn:
+        value = embedded.instant(turn, promql, at_ms)
+        if not isinstance(value, Scalar | Vector):
+            raise BadQuery("give a query whose result is a scalar or an instant vector")
+        return samples_of(value, at_ms)
 
 
 def range_(promql: str, start_ms: int, end_ms: int, step_ms: int) -> list[Series]:
@@ -50,7 +51,8 @@ def range_(promql: str, start_ms: int, end_ms: int, step_ms: int) -> list[Series
     if rows.PROMETHEUS_URL.read():
         asked = {"query": promql, "start": start_ms / 1000, "end": end_ms / 1000, "step": step_ms / 1000}
         return series_from(_data("query_range", asked))
-    return series_of(embedded.ranged(promql, times_ms, end_ms), times_ms)
+    with embedded.turn(own=True) as turn:
+        return list(series_of(embedded.ranged(turn, promql, times_ms, end_ms), times_ms))
 
 
 def ask(path: str, parameters: list[tuple[str, str]], *, method: str = "POST") -> Answer:
@@ -74,7 +76,7 @@ def _data(path: str, asked: Mapping[str, object]) -> Any:
         body = json.loads(answer.body)
         if body["status"] == "success":
             return body["data"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Unavailable(f"the metrics server answered {answer.status} without Prometheus' JSON") from error
     raise _error(answer)
 
@@ -84,7 +86,7 @@ def _error(answer: Answer) -> QueryError:
     try:
         body = json.loads(answer.body)
         said, kind = str(body["error"]), str(body.get("errorType", ""))
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         # A proxy's page, a wrong address: nothing that the query could mend.
         return Unavailable(f"the metrics server answered {answer.status} without Prometheus' JSON")
     return (_ERRORS_BY_TYPE.get(kind) or _ERRORS_BY_STATUS.get(answer.status, Unavailable))(said)

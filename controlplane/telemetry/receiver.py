@@ -21,9 +21,10 @@ from django.utils import timezone
 from controlplane.core.errors import MethodNotAllowed, TooLarge
 from controlplane.core.models import Target, TargetKind
 from controlplane.core.security import target_of
-from controlplane.telemetry import forwarding
+from controlplane.core.tokens import bearer
+from controlplane.telemetry import forwarding, writers
 from controlplane.telemetry import settings_rows as rows
-from controlplane.telemetry.ownership import check_series
+from controlplane.telemetry.ownership import Source, TargetSource, check_series
 from controlplane.telemetry.refusals import BadWrite, Busy, UnsupportedForm
 from controlplane.telemetry.store import metadata
 from controlplane.telemetry.store.admission import Window
@@ -52,14 +53,19 @@ def store_path() -> Path:
     return Path(settings.DATA_DIR) / FILE_NAME
 
 
-def authenticated(request: HttpRequest) -> Target:
+def authenticated(request: HttpRequest) -> Source:
     """Who writes, known before its body is read. Raises Refused."""
     if request.method != "POST":
         raise MethodNotAllowed("write with POST")
+    token = bearer(request.headers.get("authorization")) or ""
+    if token.startswith(f"{writers.TOKEN_PREFIX}-"):
+        source: Source = writers.source_of(token)
+        _check_form(request)
+        return source
     target = target_of(request)
     _check_form(request)
     _note_push(target)
-    return target
+    return TargetSource(Owner(str(target.kind), target.name))
 
 
 def _check_form(request: HttpRequest) -> None:
@@ -81,23 +87,22 @@ def _note_push(target: Target) -> None:
     Target.objects.filter(pk=target.pk).update(last_pushed_at=now, last_seen_at=now)
 
 
-def take(target: Target, raw: bytes) -> int:
+def take(source: Source, raw: bytes) -> int:
     """Keep a body whole; how many samples it has. Raises Refused; nothing of it is kept then."""
     bounds = Bounds(
         body_bytes=rows.METRICS_BODY_MAX_BYTES.read(),
         labels=rows.METRICS_LABELS_MAX.read(),
         value_length=rows.METRICS_LABEL_VALUE_MAX_CHARACTERS.read(),
     )
-    owner = Owner(str(target.kind), target.name)
     body = _decoded(raw, bounds)
     if url := rows.REMOTE_WRITE_URL.read():
-        _refuse(forwarding.check(owner, body.keys, bounds))
+        _refuse(forwarding.check(source, body.keys, bounds, rows.METRICS_SERIES_PER_TARGET_MAX.read()))
         forwarding.pass_on(url, raw)
         return len(body.values)
     try:
-        _store(owner, body, bounds)
-        if body.metadata:
-            metadata.keep(store_path(), body.metadata)
+        _store(source, body, bounds)
+        if told := [each for each in body.metadata if source.describes(each.family)]:
+            metadata.keep(store_path(), told)
     except NotStored as error:
         _refuse(error.problems)
     except StoreUnavailable as error:
@@ -119,8 +124,8 @@ def _decoded(raw: bytes, bounds: Bounds) -> Body:
         raise BadWrite(str(error), code=error.reason) from error
 
 
-def _store(owner: Owner, body: Body, bounds: Bounds) -> None:
-    writer = writer_of(store_path())
+def _store(source: Source, body: Body, bounds: Bounds) -> None:
+    writer, owner = writer_of(store_path()), source.owner
     now_ms = int(time.time() * 1000)
     window = Window(
         oldest_ms=now_ms - rows.METRICS_KEEP_DAYS.read() * 86_400_000,
@@ -129,7 +134,7 @@ def _store(owner: Owner, body: Body, bounds: Bounds) -> None:
     )
     samples = (body.counts, body.times_ms, body.values)
     for last_try in (False, True):
-        fresh, problems = check_series(owner, body.keys, writer.known(owner), bounds)
+        fresh, problems = check_series(source, body.keys, writer.known(owner), bounds)
         _refuse(problems)
         try:
             writer.write(owner, body.keys, fresh, samples, window, rows.METRICS_SERIES_PER_TARGET_MAX.read())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import compress
 from typing import Any, NamedTuple
@@ -9,13 +10,15 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from controlplane.telemetry.promql.errors import Unavailable
+from controlplane.telemetry.promql.errors import TooMuch, Unavailable
 from controlplane.telemetry.promql.values import Labels, Scalar, Value, Vector, Windows, identity
 from controlplane.telemetry.store.columns import Floats, Ints
 
 # Between them Prometheus writes all digits, and Python some powers of ten.
 _PLAIN_FROM, _PLAIN_BELOW = 1e-6, 1e21
 _NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
+# An answer lies in memory some times over until its caller has read it; a page's are 10 MB at most.
+_ANSWER_MAX_BYTES = 64 << 20
 
 
 class Sample(NamedTuple):
@@ -50,25 +53,24 @@ def samples_of(value: Scalar | Vector, at_ms: int) -> list[Sample]:
     return [Sample(value.labels[row], at_ms, float(value.values[row, 0])) for row in rows]
 
 
-def series_of(value: Scalar | Vector | Windows, times_ms: Ints) -> list[Series]:
-    """Rows with at least one value, in order of their labels."""
+def series_of(value: Scalar | Vector | Windows, times_ms: Ints) -> Iterator[Series]:
+    """Rows with at least one value, in order of their labels; each is made when its turn comes, as all may be large."""
     match value:
         case Scalar():
-            return [Series({}, times_ms.tolist(), value.values.tolist())]
+            yield Series({}, times_ms.tolist(), value.values.tolist())
         case Windows():
-            bounds = zip(value.labels, value.lo[:, 0].tolist(), value.hi[:, 0].tolist(), strict=True)
-            found = [
-                Series(labels, value.times_ms[lo:hi].tolist(), value.values[lo:hi].tolist())
-                for labels, lo, hi in bounds
-                if hi > lo
-            ]
+            for row in _in_order(value.labels, np.flatnonzero(value.hi[:, 0] > value.lo[:, 0])):
+                here = slice(value.lo[row, 0], value.hi[row, 0])
+                yield Series(value.labels[row], value.times_ms[here].tolist(), value.values[here].tolist())
         case Vector():
-            found = [
-                Series(labels, times_ms[here].tolist(), values[here].tolist())
-                for labels, values, here in zip(value.labels, value.values, value.present, strict=True)
-                if here.any()
-            ]
-    return sorted(found, key=lambda series: identity(series.labels))
+            for row in _in_order(value.labels, np.flatnonzero(value.present.any(axis=1))):
+                present = value.present[row]
+                yield Series(value.labels[row], times_ms[present].tolist(), value.values[row][present].tolist())
+
+
+def _in_order(labels: Sequence[Labels], rows: Ints) -> list[int]:
+    """As the series of a matrix stand: by their labels."""
+    return sorted(rows.tolist(), key=lambda row: identity(labels[row]))
 
 
 def limited(value: Value, limit: int, *, ordered: bool) -> tuple[Value, bool]:
@@ -78,24 +80,22 @@ def limited(value: Value, limit: int, *, ordered: bool) -> tuple[Value, bool]:
     """
     match value:
         case Vector():
-            rows = np.flatnonzero(value.present.any(axis=1)).tolist()
+            rows = np.flatnonzero(value.present.any(axis=1))
         case Windows():
-            rows = np.flatnonzero(value.hi[:, 0] > value.lo[:, 0]).tolist()
+            rows = np.flatnonzero(value.hi[:, 0] > value.lo[:, 0])
         case _:
             return value, False
     if not 0 < limit < len(rows):
         return value, False
-    if ordered:
-        rows.sort(key=lambda row: identity(value.labels[row]))
-    first = np.array(rows[:limit])
+    first = (_in_order(value.labels, rows) if ordered else rows.tolist())[:limit]
     if isinstance(value, Vector):
-        return value.rows(first), True
-    labels = [value.labels[row] for row in rows[:limit]]
+        return value.rows(np.array(first)), True
+    labels = [value.labels[row] for row in first]
     return value._replace(labels=labels, lo=value.lo[first], hi=value.hi[first]), True
 
 
 def instant_json(value: Value, at_ms: int) -> bytes:
-    """`data` of an answer to `query`, as JSON."""
+    """`data` of an answer to `query`, as JSON. Raises TooMuch."""
     at = _seconds(at_ms)
     match value:
         case str():
@@ -103,30 +103,45 @@ def instant_json(value: Value, at_ms: int) -> bytes:
         case Scalar():
             return b'{"resultType":"scalar","result":[%s,"%s"]}' % (at, number(float(value.values[0])).encode())
         case Windows():
-            found = series_of(value, np.array([at_ms]))
-            rows = [
+            rows = (
                 _row(one.labels, [_POINT % _seconds(time_ms) for time_ms in one.times_ms], np.array(one.values))
-                for one in found
-            ]
-            return b'{"resultType":"matrix","result":[%s]}' % b",".join(rows)
+                for one in series_of(value, np.array([at_ms]))
+            )
+            return b'{"resultType":"matrix","result":[%s]}' % _listed(rows)
     form = b'{"metric":%s,"value":[%s,"%s"]}'
     samples = samples_of(value, at_ms)
-    points = [form % (msgspec.json.encode(one.labels), at, number(one.value).encode()) for one in samples]
-    return b'{"resultType":"vector","result":[%s]}' % b",".join(points)
+    points = (form % (msgspec.json.encode(one.labels), at, number(one.value).encode()) for one in samples)
+    return b'{"resultType":"vector","result":[%s]}' % _listed(points)
 
 
 def range_json(value: Scalar | Vector, times_ms: Ints) -> bytes:
-    """`data` of an answer to `query_range`, as JSON. Joined from pieces: a page asks for some 100,000 values."""
+    """`data` of an answer to `query_range`, as JSON. Raises TooMuch.
+
+    Joined from pieces: a page asks for some 100,000 values.
+    """
     times = [_POINT % _seconds(time_ms) for time_ms in times_ms.tolist()]
     if isinstance(value, Scalar):
-        rows = [_row({}, times, value.values)]
-    else:
-        order = sorted(np.flatnonzero(value.present.any(axis=1)).tolist(), key=lambda row: identity(value.labels[row]))
-        rows = []
-        for row in order:
-            here = value.present[row]
-            rows.append(_row(value.labels[row], list(compress(times, here.tolist())), value.values[row][here]))
-    return b'{"resultType":"matrix","result":[%s]}' % b",".join(rows)
+        return b'{"resultType":"matrix","result":[%s]}' % _row({}, times, value.values)
+    rows = (
+        _row(value.labels[row], list(compress(times, here.tolist())), value.values[row][here])
+        for row in _in_order(value.labels, np.flatnonzero(value.present.any(axis=1)))
+        for here in (value.present[row],)
+    )
+    return b'{"resultType":"matrix","result":[%s]}' % _listed(rows)
+
+
+def _listed(rows: Iterable[bytes]) -> bytes:
+    """Elements of a list. Raises TooMuch as soon as they are more than an answer may hold."""
+    taken, size = [], 0
+    for row in rows:
+        taken.append(row)
+        size += len(row)
+        if size > _ANSWER_MAX_BYTES:
+            raise TooMuch(
+                f"the answer would have more than {_ANSWER_MAX_BYTES} bytes; choose fewer series, a shorter range or a "
+                "longer step"
+            )
+    return b",".join(taken)
 
 
 # Ends the point before, begins the next one.

@@ -51,7 +51,8 @@ METRICS_LABEL_VALUE_MAX_CHARACTERS = Setting(
 METRICS_SERIES_PER_TARGET_MAX = Setting(
     "HEADWORKS_METRICS_SERIES_PER_TARGET_MAX",
     50_000,
-    "Series that one node or gateway may have in the embedded store; a node of eight GPUs has about 1,000.",
+    "Series that one node, gateway or metric writer may have: in the embedded store, or active with an external "
+    "server; a node of eight GPUs has about 1,000.",
     whole_number(1, 10_000_000),
 )
 METRICS_LATE_SECONDS = Setting(
@@ -90,7 +91,8 @@ METRICS_PACK_SAMPLES = Setting(
 METRICS_QUERY_SAMPLES_MAX = Setting(
     "HEADWORKS_METRICS_QUERY_SAMPLES_MAX",
     20_000_000,
-    "Samples that one query may touch: 400 GPUs for a week at 15 s. It bounds a query's memory to some 500 MB.",
+    "Samples that one query may touch: 400 GPUs for a week at 15 s. It bounds a query's memory to some 1.2 GB, and a "
+    "process evaluates one query that touches more than a million at a time.",
     whole_number(1000, 1_000_000_000),
 )
 METRICS_QUERY_SECONDS = Setting(
@@ -102,7 +104,8 @@ METRICS_QUERY_SECONDS = Setting(
 METRICS_QUERIES_AT_ONCE = Setting(
     "HEADWORKS_METRICS_QUERIES_AT_ONCE",
     4,
-    "Queries that one process evaluates at the same time; others wait for as long as a query may take.",
+    "Queries of the HTTP API's callers that one process evaluates at the same time, and as many again of its own pages "
+    "and rules; others wait for as long as a query may take.",
     whole_number(1, 64),
 )
 DECISIONS_KEEP_HOURS = Setting(

@@ -12,8 +12,9 @@ from controlplane.telemetry.decisions import retention
 from controlplane.telemetry.decisions.models import Decision, MinuteSketch
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.recording.loop import evaluate_due
+from controlplane.telemetry.recording.writing import OWNER
 from controlplane.telemetry.store.packing import pack
-from controlplane.telemetry.store.retention import prune
+from controlplane.telemetry.store.retention import newest_ms, prune
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -29,8 +30,17 @@ def compact_metrics() -> int:
         return 0
     now_ms = int(time.time() * 1000)
     packed = pack(store_path(), now_ms - rows.METRICS_PACK_SECONDS.read() * 1000)
-    prune(store_path(), now_ms - rows.METRICS_KEEP_DAYS.read() * _DAY_MS, rows.METRICS_MAX_BYTES.read())
+    prune(store_path(), _newest_ms(now_ms) - rows.METRICS_KEEP_DAYS.read() * _DAY_MS, rows.METRICS_MAX_BYTES.read())
     return packed
+
+
+def _newest_ms(now_ms: int) -> int:
+    """What samples' age is counted from: the newest that was pushed, so that a clock that runs ahead removes none.
+
+    What is recorded has this clock's times. With an external server now, as nothing is pushed here any more.
+    """
+    pushed_ms = None if rows.REMOTE_WRITE_URL.read() else newest_ms(store_path(), besides=OWNER)
+    return now_ms if pushed_ms is None else min(now_ms, pushed_ms)
 
 
 @shared_task  # type: ignore[untyped-decorator]

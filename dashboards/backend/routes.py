@@ -14,6 +14,7 @@ from django.urls import URLPattern, path
 from django.views.decorators.http import require_http_methods
 
 from controlplane.core.models import Role, User
+from controlplane.web.live import not_of_whole_fleet
 from dashboards.backend.adapters import answering
 
 View = Callable[..., Any]
@@ -65,6 +66,8 @@ class DashRoutes:
                 return _text("Log in first.", HTTPStatus.UNAUTHORIZED)
             if not Role(user.role).covers(needs):
                 return _text(f"This needs the role {needs.value}.", HTTPStatus.FORBIDDEN)
+            if user.tenants is not None:
+                return not_of_whole_fleet(user)
             with answering(request):
                 return self._answered(view, arguments)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import cycle
 
 from wire.write_body import Series
 
@@ -58,6 +59,38 @@ def node_series(node: str, pool: str, times_ms: Sequence[int]) -> list[Series]:
         found += _histogram(
             f"headworks_engine_{name}_seconds", labels, times_ms, 4.0, mean if pool == "chat" else 1.7 * mean
         )
+    return found
+
+
+def recorded_series(nodes: Sequence[str], times_ms: Sequence[int]) -> list[Series]:
+    """What recording rules make of gateways and nodes, as waves around the level of each."""
+    found: list[Series] = []
+
+    def add(name: str, labels: dict[str, str], level: float) -> None:
+        phase = sum(map(ord, "".join(labels.values()))) % 7
+        days = [at_ms / 86_400_000 for at_ms in times_ms]
+        waves = [0.3 * math.sin(2 * math.pi * day + phase) + 0.1 * math.sin(37 * day + phase) for day in days]
+        found.append(_series(name, labels, times_ms, [level * (1 + wave) for wave in waves]))
+
+    for pool in POOLS:
+        for stat, share in (("p50", 0.5), ("p95", 1.6)):
+            add(f"pool:headworks_gateway_ttft_seconds:{stat}_rate5m", {"pool": pool}, _TTFT * share)
+        add("pool:headworks_gateway_queue_seconds:p95_rate5m", {"pool": pool}, 3 * _QUEUE)
+        for outcome, reason, level in (("ok", "none", 9.0), ("refused", "tpm_limit", 0.4)):
+            labels = {"pool": pool, "outcome": outcome, "reason": reason}
+            add("pool:headworks_gateway_requests:rate1m", labels, level)
+        for name, seconds in (("queue", _ENGINE_QUEUE), ("e2e", _E2E)):
+            add(f"pool:headworks_engine_{name}_seconds_sum:rate1m", {"pool": pool}, 4 * seconds)
+            add(f"pool:headworks_engine_{name}_seconds_count:rate1m", {"pool": pool}, 4.0)
+        for name, level in (("waiting", 3.0), ("running", 14.0)):
+            add(f"pool:headworks_engine_requests_{name}:sum", {"pool": pool}, level)
+    for tenant, pool in TENANTS.items():
+        add("tenant_pool:headworks_gateway_tokens:rate1m", {"tenant": tenant, "pool": pool}, 1900.0)
+    for node, pool in zip(nodes, cycle(POOLS), strict=False):
+        engine = {"node": node, "pool": pool, "engine": f"{node}-vllm"}
+        add("engine:headworks_engine_kv_cache_usage_ratio:max", engine, 0.66)
+        for name, level in (("GPU_UTIL:avg", 68), ("GPU_TEMP:max", 61), ("POWER_USAGE:sum", 3_900)):
+            add(f"node:DCGM_FI_DEV_{name}", {"node": node}, level)
     return found
 
 

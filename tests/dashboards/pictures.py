@@ -31,7 +31,9 @@ def main(out: Path) -> None:
     expect.set_options(timeout=30_000)
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="headworks-pictures-") as folder, running_site(Path(folder)) as site:
-        push_an_hour(Fleet(site))
+        fleet = Fleet(site)
+        push_an_hour(fleet)
+        fleet.record_a_week()
         with sync_playwright() as playwright:
             chromium = PROGRAMS["chromium"].find()
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -43,6 +45,10 @@ def main(out: Path) -> None:
                 page.locator("#temperature").hover()
                 name = "dashboard" if look == "light" else f"dashboard-{look}"
                 page.screenshot(path=out / f"{name}.png", full_page=True)
+                for span in ("24h", "7d"):
+                    page.goto(f"{site.url}/dashboards/?span={span}")
+                    expect(page.locator("#card-power .legend strong").first).to_be_visible()
+                    page.screenshot(path=out / f"{name}-{span}.png", full_page=True)
             page.goto(f"{site.url}/dashboards/?pool=nothing&node=nothing")
             expect(page.locator("#live.good")).to_be_visible()
             page.screenshot(path=out / "dashboard-empty.png", full_page=True)

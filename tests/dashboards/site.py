@@ -11,12 +11,16 @@ from urllib.request import Request, urlopen
 from playwright.sync_api import Page
 
 from controlplane.rest_client import Rest
+from controlplane.telemetry.store.database import FILE_NAME
+from controlplane.telemetry.store.writer import Owner
+from tests.controlplane.telemetry.filling import store
 from tests.dashboards import fleet
 from tests.web.site import Site
 from wire import PROTOCOL
 from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, Series, encode
 
 STEP_MS = 15_000
+RECORDING = Owner("headworks", "recording")
 GATEWAY, NODES = "edge-1", ("rack1-gpu01", "rack1-gpu02", "rack1-gpu03")
 
 
@@ -24,7 +28,7 @@ class Fleet:
     """Targets of a site that push what `tests.dashboards.fleet` says they measure."""
 
     def __init__(self, site: Site) -> None:
-        self._url = site.url
+        self._url, self._store = site.url, site.folder / "data" / FILE_NAME
         self._next_ms = 0
         rest = site.rest
         rest.post("/models", {"name": "llama", "max_context_tokens": 131_072})
@@ -50,6 +54,13 @@ class Fleet:
         for name, series in pushed.items():
             if name not in silent and times_ms:
                 self._write(name, series)
+
+    def record_a_week(self) -> None:
+        """Put what rules would have recorded into the site's store, but of six hours, three days ago."""
+        end_ms = int(time.time()) // 60 * 60_000
+        begin_ms, silent_ms, back_ms = (end_ms - hours * 3_600_000 for hours in (7 * 24 + 1, 78, 72))
+        for first_ms, last_ms in ((begin_ms, silent_ms), (back_ms, end_ms + 1)):
+            store(self._store, fleet.recorded_series(NODES, range(first_ms, last_ms, 60_000)), RECORDING)
 
     def _write(self, name: str, series: list[Series]) -> None:
         headers = {

@@ -65,6 +65,24 @@ def test_every_chart_is_drawn_with_its_newest_values_and_its_line_for_a_shell(
     expect(page.locator("#curl-kv")).to_contain_text(f"{site.url}/prometheus/api/v1/query_range")
 
 
+def test_a_week_is_drawn_from_recorded_series_with_its_gap(site: Site, fleet: Fleet, open_page: OpenPage) -> None:
+    fleet.record_a_week()
+    page = open_page("vera")
+    page.goto(f"{site.url}/dashboards/?span=1h")
+    expect(page.locator("#note-kv")).to_have_text("Per engine. Near the line an engine preempts requests.")
+    page.get_by_text("7 days").click()
+    page.wait_for_url("**/dashboards/?pool=&node=&span=7d")
+    for chart in CHARTS:
+        expect(page.locator(f"#{chart.name} .scatterlayer path.js-line").first).to_be_attached()
+    expect(page.locator("#note-kv")).to_contain_text("each point its highest")
+    expect(page.locator("#curl-kv")).to_contain_text("engine:headworks_engine_kv_cache_usage_ratio:max")
+    for chart in CHARTS:
+        for line in drawn(page, chart.name):
+            gap = [at for at, value in zip(line["x"], line["y"], strict=True) if value is None]
+            assert 9 <= len(gap) <= 12, (chart.name, line["name"])
+            assert {later - earlier for earlier, later in pairwise(gap)} == {1_800_000}
+
+
 def test_the_plots_of_a_row_begin_at_the_same_height_and_as_far_from_their_cards(
     site: Site, fleet: Fleet, open_page: OpenPage
 ) -> None:

@@ -10,9 +10,10 @@ from dashboards.charts import CHARTS, Chart, Query
 from dashboards.figures import COLOURS, SHOWN_SERIES, THRESHOLD_COLOUR, Threshold, figure_of, highest, newer_points
 from dashboards.lines import Line
 from dashboards.readings import Reading
+from dashboards.spans import SPANS
 
 TIMES_MS = [0, 5_000, 10_000]
-P95, P50 = Query("p95", "p95"), Query("p50", "p50", dotted=True)
+P95, P50 = Query("p95", "", "p95"), Query("p50", "", "p50", dotted=True)
 TTFT = Chart("ttft", _("TTFT"), _("TTFT."), units.SECONDS, ("pool",), (P95, P50))
 GROUNDS = ("#ffffff", "#181d25")  # Of a card, in site.css.
 
@@ -22,7 +23,7 @@ def line(name: str, *values: float | None, query: Query = P95) -> Line:
 
 
 def reading(lines: list[Line], refused: str = "") -> Reading:
-    return Reading(TIMES_MS, {"ttft": lines}, {"ttft": refused} if refused else {})
+    return Reading(SPANS["15m"], TIMES_MS, {"ttft": lines}, {"ttft": refused} if refused else {})
 
 
 def test_a_pool_has_one_colour_and_its_p50_is_dotted() -> None:
@@ -70,6 +71,19 @@ def test_an_empty_chart_says_that_nothing_was_measured() -> None:
     [said] = layout["annotations"]
     assert said["text"] == "Nothing was measured in this time."
     assert layout["yaxis"]["visible"] is False
+
+
+def test_an_empty_chart_of_days_says_that_nothing_was_recorded() -> None:
+    [said] = figure_of(TTFT, [], Reading(SPANS["7d"], TIMES_MS, {}, {}), [])["layout"]["annotations"]
+    assert said["text"] == "Nothing was recorded in this time."
+
+
+def test_over_days_hovering_says_the_date() -> None:
+    formats = {
+        span.name: figure_of(TTFT, [], Reading(span, TIMES_MS, {}, {}), [])["layout"]["xaxis"]["hoverformat"]
+        for span in SPANS.values()
+    }
+    assert {name for name, text in formats.items() if "%d" in text} == {"24h", "7d"}
 
 
 def test_a_chart_that_the_store_refused_says_why() -> None:

@@ -12,7 +12,7 @@ from dashboards.charts import Chart, Fold, Query
 from dashboards.lines import folded, lines_of
 
 TIMES_MS = [0, 5_000, 10_000, 15_000]
-QUERY = Query("up")
+QUERY = Query("up", "")
 BY_POOL = Chart("a", _("A"), _("A."), units.SECONDS, ("pool",), (QUERY,))
 BY_NODE = Chart("b", _("B"), _("B."), units.CELSIUS, ("node",), (QUERY,), fold=Fold("gpu", max, tells_each=True))
 BY_TENANT = Chart("c", _("C"), _("C."), units.TOKENS_PER_SECOND, ("tenant",), (QUERY,), fold=Fold("pool", sum))
@@ -40,6 +40,12 @@ def test_the_gpus_of_a_node_are_one_line_their_highest_and_named_on_hover() -> N
     # In the order of the GPUs' numbers.
     assert list(line.notes) == ["55 58 61", "– 70 61", "– – –", "– – –"]
     assert dict(line.labels) == {"node": "n-1"}
+
+
+def test_a_node_whose_gpus_are_folded_already_names_none_on_hover() -> None:
+    recorded = [Series({"node": "n-1"}, TIMES_MS, [61, 62, 63, 64])]
+    [line] = folded(BY_NODE, lines_of(BY_NODE, QUERY, recorded, TIMES_MS))
+    assert (list(line.values), list(line.notes)) == ([61, 62, 63, 64], [])
 
 
 def test_a_tenant_is_the_sum_of_its_pools_in_sight() -> None:

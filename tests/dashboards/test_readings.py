@@ -1,17 +1,20 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from controlplane.telemetry import query
 from controlplane.telemetry.promql.errors import TimedOut
+from controlplane.telemetry.recording.builtin import builtin
 from dashboards import readings
 from dashboards.asked import Asked
 from dashboards.charts import CHARTS
-from dashboards.spans import SPANS
+from dashboards.spans import SPANS, Span
 from tests.controlplane.telemetry.filling import named
 from tests.dashboards import fleet
 from wire.write_body import Series
@@ -54,6 +57,76 @@ def test_the_numbers_are_those_of_the_fleet(fill: Callable[[Iterable[Series]], N
     assert all(40 < (value or 0) < 100 for value in kv.values)
     p95, p50 = charts["ttft"]
     assert all((high or 0) > (low or 0) for high, low in zip(p95.values, p50.values, strict=True))
+
+
+def record(fill: Callable[[Iterable[Series]], None], times_ms: Iterable[int]) -> None:
+    """What the built-in rules make of the store at these moments."""
+    for at_ms in times_ms:
+        for rule in (rule for group in builtin()["groups"] for rule in group["rules"]):
+            samples = query.instant(rule["expr"], at_ms)
+            fill(Series({**each.labels, "__name__": rule["record"]}, [(at_ms, each.value)]) for each in samples)
+
+
+@pytest.fixture
+def recorded_since_ms(fill: Callable[[Iterable[Series]], None]) -> int:
+    """Rules have recorded what a small fleet pushes from then on, each minute until noon."""
+    since_ms = NOON_MS - 11 * 60_000
+    times_ms = range(since_ms - 600_000, NOON_MS + 1, 15_000)
+    fill([*fleet.gateway_series("edge-1", times_ms), *fleet.node_series("n-1", "chat", times_ms)])
+    record(fill, range(since_ms, NOON_MS + 1, 60_000))
+    return since_ms
+
+
+@pytest.mark.parametrize("name", ["24h", "7d"])
+def test_over_days_every_chart_has_an_answer_from_recorded_series_and_none_before(
+    fill: Callable[[Iterable[Series]], None], recorded_since_ms: int, name: str
+) -> None:
+    span = SPANS[name]
+    reading = readings.read(span, span.first_ms(NOON_MS), NOON_MS)
+    assert reading.refused == {}
+    for chart in CHARTS:
+        lines = Asked(span).lines(reading, chart)
+        assert len({line.query for line in lines}) == len(chart.queries), chart.name
+        for line in lines:
+            measured = [at_ms for at_ms, value in zip(reading.times_ms, line.values, strict=True) if value is not None]
+            assert measured == [at_ms for at_ms in reading.times_ms if at_ms >= recorded_since_ms], chart.name
+
+
+def test_over_days_means_are_those_of_the_raw_series(recorded_since_ms: int) -> None:
+    span = SPANS["24h"]
+    raw = replace(span, is_recorded=False)
+    for name in ("tokens", "requests", "engine_time", "compute", "power"):
+        of_rules = newest(span, name)
+        of_samples = newest(raw, name)
+        assert of_rules == pytest.approx(of_samples, rel=0.05), name
+    assert newest(span, "queue")["chat|dotted"] == pytest.approx(newest(raw, "queue")["chat|dotted"], rel=0.05)
+
+
+def test_over_days_nothing_that_was_high_is_lost(recorded_since_ms: int) -> None:
+    span = SPANS["24h"]
+    for name, metric in (
+        ("kv", "100 * headworks_engine_kv_cache_usage_ratio"),
+        ("temperature", "DCGM_FI_DEV_GPU_TEMP"),
+    ):
+        [series] = query.range_(f"max({metric})", NOON_MS - 9 * 60_000, NOON_MS, 60_000)
+        [peak] = newest(span, name).values()
+        assert peak == max(series.values), name
+
+
+def newest(span: Span, name: str) -> dict[str, float | None]:
+    """The value at noon of each line of a chart."""
+    reading = readings.read(span, NOON_MS, NOON_MS)
+    return {line.key: line.values[-1] for line in Asked(span).lines(reading, CHART[name])}
+
+
+def test_charts_of_days_ask_for_nothing_but_what_the_rules_record() -> None:
+    recorded = {rule["record"] for group in builtin()["groups"] for rule in group["rules"]}
+    for chart in CHARTS:
+        for each in chart.queries:
+            asked = set(re.findall(r"\w+:\w+:\w+", each.recorded))
+            assert asked, chart.name
+            assert asked <= recorded, chart.name
+            assert not re.search(r"(?<![\w:])(headworks|DCGM)_", each.recorded), chart.name
 
 
 @pytest.mark.parametrize(("chart", "name"), [("compute", "GPU_UTIL"), ("power", "POWER_USAGE")])

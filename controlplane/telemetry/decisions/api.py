@@ -16,14 +16,16 @@ from controlplane.core.fields import epoch_ms, from_epoch_ms, iso
 from controlplane.core.models import TargetKind
 from controlplane.core.nouns import PAGE_ROWS
 from controlplane.core.rest import After, Filter, Limit, Page, json_answer
-from controlplane.core.security import TargetAuth, calling_target, viewer
-from controlplane.telemetry.decisions import log, sketches
+from controlplane.core.scope import any_of_theirs
+from controlplane.core.security import TargetAuth, caller_in, calling_target, viewer
+from controlplane.telemetry.decisions import log, size_classes, sketches
 from wire.canonical import Document
 from wire.messages import Decision
 from wire.problems import Problem
 from wire.sketches import Sketch
 
 router = Router(tags=["decisions"])
+own = viewer.within(any_of_theirs)
 
 DECISIONS_MAX, SKETCHES_MAX = 2000, 1000
 DecisionList = Annotated[list[Decision], Meta(max_length=DECISIONS_MAX)]
@@ -33,6 +35,10 @@ _SPAN_MAX_DAYS = 31
 Moment = Annotated[AwareDatetime | None, Query(description="ISO 8601 with a zone, such as 2030-01-31T12:00:00Z.")]
 # As every name in a filter; `class` is a word of Python.
 ClassFilter = Annotated[str, Query(alias="class", max_length=200, pattern=r"^[^\x00-\x1f]*$")]
+ModelFilter = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f]+$")]
+PoolsFilter = Annotated[
+    list[Filter], Query(max_length=size_classes.CLASSES_MAX, description="One for each class, the shortest first.")
+]
 By = Annotated[list[sketches.By], Query(min_length=1, max_length=3, description="What tells entries apart.")]
 
 
@@ -51,26 +57,40 @@ def post_decisions(request: HttpRequest) -> HttpResponse:
     return json_answer(TakenAnswer(len(body)))
 
 
-@router.get("/decisions", auth=viewer, response=Page, summary="List decisions, the last received first")
+@router.get("/decisions", auth=own, response=Page, summary="List decisions, the last received first")
 def list_decisions(
     request: HttpRequest,
     tenant: Filter = "",
     pool: Filter = "",
     reason: Filter = "",
+    gateway: Filter = "",
+    refused: bool = False,
     since: Moment = None,
     limit: Limit = PAGE_ROWS,
     after: After = 0,
 ) -> Page:
-    """All refusals and samples of admitted requests (reason `admitted`), received at `since` or later."""
-    since_ms = None if since is None else epoch_ms(since)
-    found, following = log.page(tenant=tenant, pool=pool, reason=reason, since_ms=since_ms, limit=limit, after=after)
+    """All refusals and samples of admitted requests (reason `admitted`), received at `since` or later.
+
+    With `refused` refusals alone.
+    """
+    found, following = log.page(
+        tenant=tenant,
+        pool=pool,
+        reason=reason,
+        gateway=gateway,
+        refused=refused,
+        since_ms=None if since is None else epoch_ms(since),
+        tenants=caller_in(request).tenants,
+        limit=limit,
+        after=after,
+    )
     return Page(items=[log.describe(row) for row in found], next=following)
 
 
-@router.get("/decisions/{path:request_id}", auth=viewer, response=dict[str, Any], summary="Why a request was refused")
+@router.get("/decisions/{path:request_id}", auth=own, response=dict[str, Any], summary="Why a request was refused")
 def read_decisions(request: HttpRequest, request_id: str) -> Document:
     """What was decided of the request with this `x-request-id`, in words and numbers, newest first."""
-    found = log.of_request(request_id)
+    found = log.of_request(request_id, caller_in(request).tenants)
     return {"request_id": request_id, "decisions": [{**log.describe(row), "words": log.in_words(row)} for row in found]}
 
 
@@ -85,7 +105,7 @@ def post_sketches(request: HttpRequest) -> HttpResponse:
     return json_answer(TakenAnswer(len(body)))
 
 
-@router.get("/sketches", auth=viewer, response=dict[str, Any], summary="Sum up lengths and arrivals over a span")
+@router.get("/sketches", auth=own, response=dict[str, Any], summary="Sum up lengths and arrivals over a span")
 def read_sketches(
     request: HttpRequest,
     tenant: Filter = "",
@@ -98,8 +118,27 @@ def read_sketches(
     """Whole minutes, of the last day unless said otherwise. Quantiles are within 3.2 % of the exact ones."""
     span = _span(since, until)
     labels = tuple(dict.fromkeys(by))
-    items = sketches.summary(span, labels, tenant=tenant, priority_class=priority_class, pool=pool)
+    only = {"tenant": tenant, "priority_class": priority_class, "pool": pool}
+    items = sketches.summary(span, labels, caller_in(request).tenants, **only)
     return {"since": iso(from_epoch_ms(span.since_ms)), "until": iso(from_epoch_ms(span.until_ms)), "items": items}
+
+
+@router.get(
+    "/size-classes", auth=viewer, response=dict[str, Any], tags=["routes"], summary="Size classes that would fit"
+)
+def read_size_classes(
+    request: HttpRequest,
+    model: ModelFilter,
+    pool: PoolsFilter = [],  # noqa: B006 - read only
+    since: Moment = None,
+) -> Document:
+    """Offered from the lengths that gateways saw since then, the last day unless said otherwise; nothing is applied.
+
+    `routes` are the rules that would do it, to be tried by `/routes/test`; null where a class has no pool.
+    """
+    span = _span(since, None)
+    offered = size_classes.offer(model, span, pool)
+    return {"since": iso(from_epoch_ms(span.since_ms)), "until": iso(from_epoch_ms(span.until_ms)), **offered}
 
 
 def _gateway(request: HttpRequest) -> str:

@@ -10,6 +10,7 @@ from controlplane.core import fields as f
 from controlplane.core.errors import NotFound
 from controlplane.core.nouns import PAGE_ROWS, page_of
 from controlplane.core.reported import reported_text, storable_text
+from controlplane.core.scope import Tenants, within
 from controlplane.telemetry.decisions import models as rows
 from controlplane.telemetry.decisions.names import KnownNames
 from wire import messages
@@ -18,6 +19,8 @@ from wire.canonical import Document
 # A writer of the configuration waits for one such part at most (SQLite has one writer), which takes milliseconds.
 _ROWS_AT_ONCE = 500
 _TOLD_MAX = 20
+# More than a gateway has; another program may tell any.
+REASONS_MAX = 100
 
 
 def take(gateway: str, told: Sequence[messages.Decision], now_ms: int) -> None:
@@ -53,13 +56,22 @@ def page(
     tenant: str = "",
     pool: str = "",
     reason: str = "",
+    gateway: str = "",
+    refused: bool = False,
     since_ms: int | None = None,
+    tenants: Tenants = None,
     limit: int = PAGE_ROWS,
     after: int = 0,
 ) -> tuple[list[rows.Decision], int | None]:
-    """Decisions, the last received first, received at `since_ms` or later. `after`: the last of the page before."""
-    given = {"tenant": tenant, "pool": pool, "reason": reason}
-    found = rows.Decision.objects.filter(**{field: value for field, value in given.items() if value})
+    """Decisions, the last received first, received at `since_ms` or later. `after`: the last of the page before.
+
+    `refused`: without samples of admitted requests. `tenants`: of these alone; None: of all.
+    """
+    given = {"tenant": tenant, "pool": pool, "reason": reason, "gateway": gateway}
+    named = {field: value for field, value in given.items() if value}
+    found = within(rows.Decision.objects.filter(**named), "tenant", tenants)
+    if refused:
+        found = found.exclude(reason=messages.ADMITTED)
     if since_ms is not None:
         # Rows are numbered as they are received: by number, an index serves both the bound and the order.
         first = rows.Decision.objects.filter(received_ms__gte=since_ms).order_by("received_ms", "pk").first()
@@ -71,11 +83,24 @@ def page(
     return page_of(found.order_by("-pk"), limit, lambda row: row.pk)
 
 
-def of_request(request_id: str) -> list[rows.Decision]:
-    """What was decided of a request, newest first: a client may use an id again. Raises NotFound."""
-    found = list(
-        rows.Decision.objects.filter(request_id=storable_text(request_id)).order_by("-at_ms", "-pk")[:_TOLD_MAX]
+def reasons_of_refusals() -> list[str]:
+    """The reasons of the refusals that are kept, by name, REASONS_MAX of them at most; each costs one index look-up."""
+    found: list[str] = []
+    refusals = (
+        rows.Decision.objects.exclude(reason=messages.ADMITTED).order_by("reason").values_list("reason", flat=True)
     )
+    while len(found) < REASONS_MAX and (following := refusals.filter(reason__gt=found[-1] if found else "").first()):
+        found.append(following)
+    return found
+
+
+def of_request(request_id: str, tenants: Tenants = None) -> list[rows.Decision]:
+    """What was decided of a request (of these tenants alone), newest first: a client may use an id again.
+
+    Raises NotFound.
+    """
+    decided = within(rows.Decision.objects.filter(request_id=storable_text(request_id)), "tenant", tenants)
+    found = list(decided.order_by("-at_ms", "-pk")[:_TOLD_MAX])
     if not found:
         raise NotFound(
             f"no decision of request {request_id!r} is kept: all refusals are told within seconds and kept for "

@@ -6,6 +6,8 @@ from typing import ClassVar
 
 from django.db import models
 
+from wire.messages import ADMITTED
+
 
 class Decision(models.Model):
     """One request at one gateway. Rows are many, so times are whole milliseconds of Unix time."""
@@ -31,9 +33,13 @@ class Decision(models.Model):
             # By request first: it is also how one is found.
             models.UniqueConstraint(fields=["request_id", "at_ms", "gateway"], name="one_decision_a_request")
         ]
-        # The lists of one tenant, pool or reason go backwards by `id`.
+        # Lists go backwards by `id`. Refusals are few among samples of admitted requests.
         indexes: ClassVar = [
-            models.Index(fields=[field, "id"], name=f"decision_{field}") for field in ("tenant", "pool", "reason")
+            *(
+                models.Index(fields=[field, "id"], name=f"decision_{field}")
+                for field in ("tenant", "pool", "reason", "gateway")
+            ),
+            models.Index(fields=["id"], condition=~models.Q(reason=ADMITTED), name="decision_refusals"),
         ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 
 from controlplane.core import fields as f
 from controlplane.core.errors import Refused
+from controlplane.core.scope import Tenants, within
 from controlplane.telemetry.decisions.models import MinuteSketch
 from controlplane.telemetry.decisions.names import KnownNames
 from wire.canonical import Document
@@ -60,21 +61,42 @@ def take(gateway: str, told: Sequence[Sketch], now_ms: int) -> None:
     )
 
 
-def summary(span: Span, by: Sequence[By], **only: str) -> list[Document]:
+def summary(span: Span, by: Sequence[By], tenants: Tenants = None, **only: str) -> list[Document]:
     """Arrivals and quantiles of lengths in a span, one entry for each value of `by`.
 
-    `only`: tenant, priority_class, pool that a sketch must have; an empty one is any. Raises Refused
-    (`too_many_sketches`).
+    `tenants`: of these alone; None: of all. `only`: tenant, priority_class, pool that a sketch must have; an empty one
+    is any. Raises Refused (`too_many_sketches`).
     """
     found = MinuteSketch.objects.filter(minute_ms__gte=span.since_ms, minute_ms__lt=span.until_ms)
+    found = within(found, "tenant", tenants)
     found = found.filter(**{column: name for column, name in only.items() if name})
-    if found[SUMMARY_ROWS_MAX : SUMMARY_ROWS_MAX + 1].exists():
-        says = f"more than {SUMMARY_ROWS_MAX} sketches lie in this span; shorten it, or name a tenant or pool"
-        raise Refused(says, [Problem("/since", "too_many_sketches", says)], code="too_many_sketches")
+    _check_number(found)
     groups: dict[tuple[str, ...], _Group] = {}
     for labels, minute_ms, arrivals, parts in _read(found, by):
         groups.setdefault(labels, _Group()).add(minute_ms, arrivals, parts)
     return [{**dict(zip(by, labels, strict=True)), **groups[labels].described()} for labels in sorted(groups)]
+
+
+def lengths_of(span: Span, pools: Collection[str]) -> dict[str, dict[int, int]]:
+    """The counts of all requests that were given one of the pools: of `prompt_tokens`, `max_tokens`, `output_tokens`.
+
+    Raises Refused (`too_many_sketches`).
+    """
+    found = MinuteSketch.objects.filter(
+        minute_ms__gte=span.since_ms, minute_ms__lt=span.until_ms, pool__in=sorted(pools)
+    )
+    _check_number(found)
+    counts: dict[str, dict[int, int]] = {name: {} for name in LENGTHS}
+    for _, _, _, parts in _read(found, ()):
+        for name, part in zip(LENGTHS, parts, strict=True):
+            add(counts[name], part)
+    return counts
+
+
+def _check_number(found: QuerySet[MinuteSketch]) -> None:
+    if found[SUMMARY_ROWS_MAX : SUMMARY_ROWS_MAX + 1].exists():
+        says = f"more than {SUMMARY_ROWS_MAX} sketches lie in this span; shorten it, or name a tenant or pool"
+        raise Refused(says, [Problem("/since", "too_many_sketches", says)], code="too_many_sketches")
 
 
 def _read(found: QuerySet[MinuteSketch], by: Sequence[By]) -> Iterator[tuple[tuple[str, ...], int, int, _Parts]]:

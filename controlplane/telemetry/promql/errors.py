@@ -30,7 +30,7 @@ class Unanswerable(QueryError):
 
 
 class TooMuch(QueryError):
-    """More samples than HEADWORKS_METRICS_QUERY_SAMPLES_MAX."""
+    """More samples than HEADWORKS_METRICS_QUERY_SAMPLES_MAX, or a label or an answer beyond bounds."""
 
 
 class TimedOut(QueryError):

@@ -93,7 +93,7 @@ class Evaluation:
         self.budget.touch(len(moments))
         if not moments:
             return windows_of(empty(0), np.empty(0, np.int64), ends, range_ms)
-        times = np.array(moments, np.int64)
+        times = np.arange(moments.start, moments.stop, moments.step, dtype=np.int64)
         value = replace(self, times_ms=times, bounds_ms=self._bounds()).evaluate(tree.expr)
         if not isinstance(value, Vector):
             raise BadQuery("a subquery takes an instant vector")

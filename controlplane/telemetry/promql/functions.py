@@ -134,7 +134,7 @@ def _label_replace(context: Context, vector: Vector, target: str, template: str,
 
 
 def _label_join(context: Context, vector: Vector, target: str, separator: str, *sources: str) -> Value:
-    return label_join(vector, target, separator, *sources)
+    return label_join(vector, target, separator, sources, context.touch)
 
 
 def _sort(context: Context, vector: Vector) -> Value:

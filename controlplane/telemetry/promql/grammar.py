@@ -47,15 +47,16 @@ def parse(text: str) -> ast.Expr:
         raise BadQuery(f"a query may have {MAX_OPERATORS} operators, calls and matchers; record parts of it as series")
     try:
         tree: ast.Expr = ast.parse(_STRINGS_AND_COMMENTS.sub(_quoted, text))
+        # Reading the tree makes Python's values of the parser's, which can fail as parsing can.
+        _check(tree)
     except ValueError as error:
         raise BadQuery(f'invalid parameter "query": {error}') from error
     except BaseException as error:
-        if _is_panic(error):
+        if isinstance(error, OverflowError) or _is_panic(error):
             raise BadQuery('invalid parameter "query": duration out of range') from error
         raise
     if function := _PLUS_SELECTOR.search(bare):
         raise Unsupported(f"a unary plus within {function[1]}()")
-    _check(tree)
     return tree
 
 

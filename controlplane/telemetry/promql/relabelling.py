@@ -6,12 +6,17 @@ import re
 from collections.abc import Callable, Sequence
 
 from controlplane.telemetry.patterns import BadPattern, pattern
-from controlplane.telemetry.promql.errors import Unanswerable
+from controlplane.telemetry.promql.errors import TooMuch, Unanswerable
 from controlplane.telemetry.promql.values import Labels, Vector, distinct
 
 # A name is as long as it can be: $1x is the group named 1x.
 _REFERENCE = re.compile(r"\$(?:(\$)|(\w+)|\{(\w+)\})")
 _NUMBER = re.compile("0|[1-9][0-9]{0,7}")
+# As long as a writer's can be made by a setting. A template can put one value in thousands of times, and a query can do
+# that again with what comes of it.
+_LABEL_MAX_CHARACTERS = 65_536
+# Text counts as the samples that take the memory of as much of it.
+_CHARACTERS_A_SAMPLE = 24
 
 
 def label_replace(
@@ -19,7 +24,7 @@ def label_replace(
 ) -> Vector:
     """Where the whole of `source` matches `regex`, `target` becomes `template` with its groups put in.
 
-    `touch` ends what takes too long. Raises QueryError.
+    `touch` counts the text that is made, and time. Raises QueryError.
     """
     _check_name(target, "destination", "label_replace")
     try:
@@ -31,6 +36,7 @@ def label_replace(
         touch(0)
         groups = compiled.groups(value)
         results[value] = None if groups is None else _expanded(template, groups, compiled.names)
+        touch(len(results[value] or "") // _CHARACTERS_A_SAMPLE)
     rows = []
     for labels in vector.labels:
         result = results[labels.get(source, "")]
@@ -38,21 +44,39 @@ def label_replace(
     return distinct(Vector(rows, vector.values, vector.present))
 
 
-def label_join(vector: Vector, target: str, separator: str, *sources: str) -> Vector:
-    """`target` becomes the values of `sources`, in this order. Raises Unanswerable."""
+def label_join(
+    vector: Vector, target: str, separator: str, sources: Sequence[str], touch: Callable[[int], None]
+) -> Vector:
+    """`target` becomes the values of `sources`, in this order.
+
+    `touch` counts the text that is made, and time. Raises QueryError.
+    """
     for source in sources:
         _check_name(source, "source", "label_join")
     _check_name(target, "destination", "label_join")
-    rows = [
-        _with(labels, target, separator.join(labels.get(source, "") for source in sources)) for labels in vector.labels
-    ]
+    rows = []
+    for labels in vector.labels:
+        values = [labels.get(source, "") for source in sources]
+        size = sum(map(len, values)) + len(separator) * max(len(values) - 1, 0)
+        _check_size(size, "label_join")
+        touch(size // _CHARACTERS_A_SAMPLE)
+        rows.append(_with(labels, target, separator.join(values)))
     return distinct(Vector(rows, vector.values, vector.present))
 
 
 def _expanded(template: str, groups: Sequence[str], names: Sequence[str]) -> str:
-    """A group that there is not is empty; a $ that begins no name stands for itself."""
+    """A group that there is not is empty; a $ that begins no name stands for itself. Raises TooMuch."""
+    size = len(template)
 
     def value(reference: re.Match[str]) -> str:
+        nonlocal size
+        text = put_in(reference)
+        size += len(text) - len(reference[0])
+        # Before it is put together.
+        _check_size(size, "label_replace")
+        return text
+
+    def put_in(reference: re.Match[str]) -> str:
         if reference[1]:
             return "$"
         name = reference[2] or reference[3]
@@ -67,6 +91,11 @@ def _with(labels: Labels, name: str, value: str) -> Labels:
     """An empty value is no label."""
     rest = {other: own for other, own in labels.items() if other != name}
     return {**rest, name: value} if value else rest
+
+
+def _check_size(characters: int, function: str) -> None:
+    if characters > _LABEL_MAX_CHARACTERS:
+        raise TooMuch(f"{function}() would make a label of more than {_LABEL_MAX_CHARACTERS} characters")
 
 
 def _check_name(name: str, role: str, function: str) -> None:

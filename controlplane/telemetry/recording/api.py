@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
 from controlplane.core.bodies import inlined
-from controlplane.core.errors import Malformed
-from controlplane.core.json_text import read_json
+from controlplane.core.json_text import not_json, read_json
+from controlplane.core.preconditions import entity_tag
 from controlplane.core.rest import Page, json_answer
 from controlplane.core.security import operator, viewer
 from controlplane.core.writes import Options, WriteAnswer, perform
@@ -38,11 +38,12 @@ router = Router(tags=["recording rules"])
 def read_recording_rules(request: HttpRequest, built_in: bool = False) -> HttpResponse:
     """As JSON or, where `Accept` asks for it, YAML. With `built_in` those that are there until others are given."""
     found = builtin() if built_in else rules.current()
+    tag = {"ETag": entity_tag(found)}
     if request.get_preferred_type([JSON, *_YAML_FORMS]) in _YAML_FORMS:
         return HttpResponse(
-            write_rules(found), content_type=f"{YAML}; charset=utf-8", headers={"Cache-Control": "no-store"}
+            write_rules(found), content_type=f"{YAML}; charset=utf-8", headers={"Cache-Control": "no-store", **tag}
         )
-    return json_answer(found)
+    return json_answer(found, headers=tag)
 
 
 @router.put(
@@ -52,13 +53,13 @@ def read_recording_rules(request: HttpRequest, built_in: bool = False) -> HttpRe
 def replace_recording_rules(request: HttpRequest, options: Options) -> WriteAnswer:
     """Series of rules that are gone end; those of rules that record the same series as before go on."""
     document = _read(request)
-    return perform(request, options, lambda unit: rules.replace(unit, document))
+    return perform(request, options, lambda unit: rules.replace(unit, document), current=rules.current)
 
 
 @router.delete("/recording-rules", auth=operator, response=WriteAnswer, summary="Go back to the built-in rules")
 def reset_recording_rules(request: HttpRequest, options: Options) -> WriteAnswer:
     """They are followed from version to version, until others are given."""
-    return perform(request, options, rules.reset)
+    return perform(request, options, rules.reset, current=rules.current)
 
 
 @router.get("/recording-rules/state", auth=viewer, response=Page, summary="List what the last evaluations said")
@@ -75,4 +76,4 @@ def _read(request: HttpRequest) -> Any:
     try:
         return read_json(request.body)
     except (ValueError, RecursionError) as error:
-        raise Malformed("the body is not JSON") from error
+        raise not_json() from error

@@ -16,7 +16,7 @@ def builtin() -> Document:
     """The rules, in the form of a rule file."""
     return {
         "groups": [
-            {"name": "headworks-gateways", "rules": [*_traffic("pool"), *_traffic("tenant")]},
+            {"name": "headworks-gateways", "rules": [*_traffic("pool"), *_traffic("tenant"), _tokens()]},
             {"name": "headworks-engines", "rules": _engines()},
             {"name": "headworks-gpus", "rules": _gpus()},
         ]
@@ -34,6 +34,13 @@ def _traffic(level: str) -> list[Document]:
     ]
 
 
+def _tokens() -> Document:
+    """Of both kinds, and of each tenant in each pool: one pool can be looked at alone."""
+    kinds = (f"headworks_gateway_{kind}_tokens_total" for kind in ("prompt", "generation"))
+    both = " + ".join(f"sum by (tenant, pool) (rate({name}[1m]))" for name in kinds)
+    return _rule("tenant_pool:headworks_gateway_tokens:rate1m", both)
+
+
 def _quantile(level: str, name: str, stat: str) -> Document:
     rate = f"sum by ({level}, le) (rate({name}_bucket[5m]))"
     return _rule(f"{level}:{name}:{stat}_rate5m", f"histogram_quantile({_QUANTILES[stat]}, {rate})")
@@ -47,7 +54,15 @@ def _engines() -> list[Document]:
         _rule(f"pool:{kv}:avg", f"avg by (pool) ({kv})"),
         _rule(f"pool:{kv}:max", f"max by (pool) ({kv})"),
         _rule(f"node:{kv}:max", f"max by (node) ({kv})"),
+        _rule(f"engine:{kv}:max", f"max by (node, pool, engine) ({kv})"),
+        *(_time_spent(name, part) for name in ("queue", "e2e") for part in ("sum", "count")),
     ]
+
+
+def _time_spent(name: str, part: str) -> Document:
+    """Seconds and requests apart: over any time, the one through the other is the mean."""
+    metric = f"headworks_engine_{name}_seconds_{part}"
+    return _rule(f"pool:{metric}:rate1m", f"sum by (pool) (rate({metric}[1m]))")
 
 
 def _gpus() -> list[Document]:

@@ -35,14 +35,14 @@ def claim(now_ms: int) -> tuple[list[rows.RecordingRule], int] | None:
     return None
 
 
-def fail(rule: rows.RecordingRule, at: datetime, error: str) -> None:
+def fail(rule: rows.RecordingRule, at: datetime, took_ms: int, error: str) -> None:
     """Keep why the rule has no result. Its series are left to end by the look-back, as with Prometheus."""
-    _row(rule).update(evaluated_at=at, last_error=reported_text(error))
+    _row(rule).update(evaluated_at=at, took_ms=took_ms, last_error=reported_text(error))
 
 
-def store(rule: rows.RecordingRule, at: datetime, written: Sequence[Labels]) -> None:
+def store(rule: rows.RecordingRule, at: datetime, took_ms: int, written: Sequence[Labels]) -> None:
     """Keep which series the result had."""
-    _row(rule).update(evaluated_at=at, last_error="", written=list(written))
+    _row(rule).update(evaluated_at=at, took_ms=took_ms, last_error="", written=list(written))
 
 
 def gone() -> list[rows.RecordingRule]:

@@ -34,7 +34,7 @@ def _interval(text: str) -> str:
     says = "give a duration of whole seconds from 10s to 1h, such as 1m"
     try:
         interval = ast.parse_duration(text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise PydanticCustomError("duration", says) from error
     if not INTERVAL_MIN <= interval <= INTERVAL_MAX or interval.microseconds:
         raise PydanticCustomError("range", says)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -52,7 +53,11 @@ def end_removed(at_ms: int) -> None:
 
 
 def _evaluate(rule: RecordingRule, at_ms: int) -> None:
-    at = from_epoch_ms(at_ms)
+    at, begun = from_epoch_ms(at_ms), time.perf_counter()
+
+    def took_ms() -> int:
+        return round((time.perf_counter() - begun) * 1000)
+
     try:
         found = recorded(rule.labels, query.instant(rule.expr, at_ms), settings_rows.RECORDING_SERIES_MAX.read())
         series = [Series({**labels, METRIC_NAME: rule.record}, [(at_ms, value)]) for labels, value in found.values()]
@@ -60,13 +65,13 @@ def _evaluate(rule: RecordingRule, at_ms: int) -> None:
         write([*series, *_ended(rule.record, vanished, at_ms)], at_ms)
     except (query.QueryError, BadResult, NotWritten) as error:
         log.warning("recording rule %s has no result: %s", rule.record, error)
-        evaluations.fail(rule, at, str(error))
+        evaluations.fail(rule, at, took_ms(), str(error))
     except Exception as error:
         # The rules after it have their turn all the same.
         log.exception("recording rule %s could not be evaluated", rule.record)
-        evaluations.fail(rule, at, f"failed here, and the log says more: {type(error).__name__}")
+        evaluations.fail(rule, at, took_ms(), f"failed here, and the log says more: {type(error).__name__}")
     else:
-        evaluations.store(rule, at, [labels for labels, _ in found.values()])
+        evaluations.store(rule, at, took_ms(), [labels for labels, _ in found.values()])
 
 
 def recorded(

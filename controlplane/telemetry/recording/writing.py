@@ -15,7 +15,6 @@ from wire.problems import Problem
 from wire.remote_write import Bounds, labels_of
 from wire.write_body import Key, Series, encode, key_of
 
-# No label marks what is recorded: its limit is that of each rule's result.
 OWNER = Owner("headworks", "recording")
 
 
@@ -46,12 +45,14 @@ def write(series: Sequence[Series], at_ms: int) -> None:
 def _store(series: Sequence[Series], keys: Sequence[Key], at_ms: int) -> None:
     writer = writer_of(store_path())
     samples = ([1] * len(keys), [at_ms] * len(keys), [value for each in series for _, value in each.samples])
-    window = Window(oldest_ms=at_ms, newest_ms=at_ms, late_ms=rows.METRICS_LATE_SECONDS.read() * 1000)
+    # However late: a clock that ran ahead for a while left newer samples.
+    window = Window(oldest_ms=at_ms, newest_ms=at_ms, late_ms=at_ms)
     for last_try in (False, True):
         known = writer.known(OWNER)
         fresh = {key: each.labels for key, each in zip(keys, series, strict=True) if key not in known}
         try:
-            writer.write(OWNER, keys, fresh, samples, window, rows.RECORDING_SERIES_MAX.read())
+            # The limit is that of each rule's result.
+            writer.write(OWNER, keys, fresh, samples, window, series_max=None)
             return
         except SeriesRemoved:
             if last_try:

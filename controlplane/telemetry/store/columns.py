@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,6 +18,9 @@ Bools = NDArray[np.bool_]
 # Fast, since a writer waits for it; packing compresses well later.
 _BATCH_LEVEL = 1
 _SAMPLE_BYTES = 24
+# A mark that no form without a checksum begins with, and the checksum.
+_SEAL = struct.Struct("<BI")
+_SEAL_MARK = 0x0D
 
 
 class Damaged(RuntimeError):
@@ -44,15 +49,30 @@ def bits_of(values: Floats) -> Ints:
     return np.ascontiguousarray(values).view(np.int64)
 
 
+def sealed(blob: bytes) -> bytes:
+    """With a checksum: of a byte that the disk gave back otherwise, other samples would come, and nobody would know."""
+    return _SEAL.pack(_SEAL_MARK, zlib.crc32(blob)) + blob
+
+
+def unsealed(blob: bytes) -> bytes:
+    """What `sealed` was given; a file of an earlier version has blobs without a seal. Raises ValueError."""
+    if blob[:1] != bytes((_SEAL_MARK,)):
+        return blob
+    content = blob[_SEAL.size :]
+    if len(blob) < _SEAL.size or _SEAL.unpack_from(blob)[1] != zlib.crc32(content):
+        raise ValueError("they do not fit their checksum")
+    return content
+
+
 def pack_batch(columns: Columns) -> bytes:
     raw = np.concatenate((columns.series, columns.times_ms, bits_of(columns.values))).tobytes()
-    return bytes(zstd.compress(raw, level=_BATCH_LEVEL))
+    return sealed(bytes(zstd.compress(raw, level=_BATCH_LEVEL)))
 
 
 def unpack_batch(data: bytes) -> Columns:
     """Raises Damaged."""
     try:
-        raw = np.frombuffer(bytes(zstd.decompress(data)), np.int64)
+        raw = np.frombuffer(bytes(zstd.decompress(unsealed(data))), np.int64)
     except (DecompressionError, ValueError) as error:
         raise Damaged(f"samples that were not packed yet cannot be read: {error}") from error
     count = len(raw) * 8 // _SAMPLE_BYTES

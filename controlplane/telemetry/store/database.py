@@ -45,8 +45,18 @@ CREATE TABLE metadata (
     unit TEXT NOT NULL
 );
 """
+# Blobs have checksums from then on, which a program that does not know them would take for samples.
+_CHECKSUMS = ""
+# Whose series it is. Before, labels alone said so: those of nodes and gateways, which recorded series may have too.
+_OWNERS = """
+ALTER TABLE series ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+UPDATE series SET owner = COALESCE(
+    'gateway ' || json_extract(labels, '$.gateway'), 'node ' || json_extract(labels, '$.node'), ''
+) WHERE json_extract(labels, '$.__name__') NOT LIKE '%:%:%';
+CREATE INDEX series_owner ON series (owner);
+"""
 # What each version added to the one before.
-_VERSIONS = (_TABLES, _METADATA)
+_VERSIONS = (_TABLES, _METADATA, _CHECKSUMS, _OWNERS)
 VERSION = len(_VERSIONS)
 
 
@@ -59,11 +69,10 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
 
     The file is made (mode 0600; SQLite gives its log the same) where there is none.
     """
+    which_file(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        make_file(path)
         connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    except (OSError, sqlite3.Error) as error:
+    except sqlite3.Error as error:
         raise StoreUnavailable(f"the metric store {path} cannot be opened: {error}") from error
     try:
         _prepare(connection)
@@ -75,6 +84,21 @@ def connect(path: Path, *, writing: bool) -> sqlite3.Connection:
         connection.close()
         raise StoreUnavailable(f"the metric store {path} cannot be used: {error}") from error
     return connection
+
+
+def which_file(path: Path) -> tuple[int, int]:
+    """Device and number of the file that has this name now, made where there is none. Raises StoreUnavailable.
+
+    What a process knows and holds open of a file that was removed since is not the next one's: what it wrote there
+    would be gone with the process.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_file(path)
+        found = path.stat()
+    except OSError as error:
+        raise StoreUnavailable(f"the metric store {path} cannot be opened: {error}") from error
+    return found.st_dev, found.st_ino
 
 
 def make_file(path: Path) -> None:

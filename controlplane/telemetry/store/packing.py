@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from controlplane.telemetry.store.codec import decode_times, decode_values, encode_times, encode_values
-from controlplane.telemetry.store.columns import Columns, Floats, Ints, joined, unpack_batch
+from controlplane.telemetry.store.columns import Columns, Damaged, Floats, Ints, joined, unpack_batch
 from controlplane.telemetry.store.database import StoreUnavailable, connect, transaction
+
+log = logging.getLogger(__name__)
 
 # An hour at 15 s. Longer chunks pack little better and cost more to read in part.
 CHUNK_SAMPLES = 240
@@ -37,28 +40,38 @@ def pack(path: Path, older_than_ms: int) -> int:
         if oldest is None or oldest >= older_than_ms:
             return 0
         packed = 0
-        while samples := _pack_first(connection, last):
+        while (samples := _pack_first(connection, last)) is not None:
             packed += samples
         return packed
 
 
-def _pack_first(connection: sqlite3.Connection, last_seq: int) -> int:
-    """Pack the first batches, none after `last_seq`, in one transaction; samples packed."""
+def _pack_first(connection: sqlite3.Connection, last_seq: int) -> int | None:
+    """Pack the first batches, none after `last_seq`, in one transaction; samples packed, None where there is none."""
     with transaction(connection, writing=False):
         if not (batches := _first(connection, last_seq)):
-            return 0
-        columns = joined([unpack_batch(data) for _, data in batches])
+            return None
+        columns = joined([part for seq, data in batches if (part := _readable(seq, data)) is not None])
         old, new = _repacked(connection, columns)
     packed_seq = batches[-1][0]
     with transaction(connection):
         connection.executemany("DELETE FROM chunk WHERE series = ? AND newest_ms = ?", old)
-        connection.executemany("INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?)", new)
+        # In the place of a damaged one that ends with the same sample.
+        connection.executemany("INSERT OR REPLACE INTO chunk VALUES (?, ?, ?, ?, ?, ?)", new)
         connection.executemany(
             "UPDATE series SET newest_ms = MAX(newest_ms, ?) WHERE id = ?", [(row[1], row[0]) for row in new]
         )
         connection.execute("DELETE FROM batch WHERE seq <= ?", (packed_seq,))
         connection.execute("UPDATE moved SET packed_seq = ?", (packed_seq,))
     return len(columns.series)
+
+
+def _readable(seq: int, data: bytes) -> Columns | None:
+    """A damaged batch is lost: it would hold up all that come after it, and readers would meet it again and again."""
+    try:
+        return unpack_batch(data)
+    except Damaged as error:
+        log.error("samples of write %d are lost: %s", seq, error)
+        return None
 
 
 def _first(connection: sqlite3.Connection, last_seq: int) -> list[tuple[int, bytes]]:
@@ -102,6 +115,8 @@ def _repacked(connection: sqlite3.Connection, columns: Columns) -> tuple[list[tu
     """Keys of chunks that go, and chunks that come."""
     old: list[tuple[int, int]] = []
     new: list[_Chunk] = []
+    if not len(columns.series):
+        return old, new
     columns = columns.take(np.lexsort((columns.times_ms, columns.series)))
     numbers, starts = np.unique(columns.series, return_index=True)
     ends = [*starts[1:].tolist(), len(columns.series)]
@@ -126,12 +141,17 @@ def _with_stored(
             "AND newest_ms = (SELECT MAX(newest_ms) FROM chunk WHERE series = ?)",
             (series, CHUNK_SAMPLES, series),
         ).fetchall()
-    if not touched:
-        return [], times, values
-    times = np.concatenate([*(decode_times(blob, count) for _, count, blob, _ in touched), times])
-    values = np.concatenate([*(decode_values(blob, count) for _, count, _, blob in touched), values])
+    old: list[tuple[int, int]] = []
+    for newest, count, time_blob, value_blob in touched:
+        try:
+            stored = decode_times(time_blob, count), decode_values(value_blob, count)
+        except Damaged as error:
+            log.error("a chunk of series %d is left as it is: %s", series, error)
+            continue
+        old.append((series, newest))
+        times, values = np.concatenate((stored[0], times)), np.concatenate((stored[1], values))
     order = np.argsort(times, kind="stable")
-    return [(series, newest) for newest, *_ in touched], times[order], values[order]
+    return old, times[order], values[order]
 
 
 def _chunks(series: int, times: Ints, values: Floats) -> Iterator[_Chunk]:

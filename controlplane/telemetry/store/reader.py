@@ -16,13 +16,15 @@ import numpy as np
 
 from controlplane.telemetry.store.codec import decode_times, decode_values
 from controlplane.telemetry.store.columns import Columns, Ints, joined
-from controlplane.telemetry.store.database import connect, transaction
+from controlplane.telemetry.store.database import connect, transaction, which_file
 from controlplane.telemetry.store.matching import Counted, Matcher, matching_series
 from controlplane.telemetry.store.tail import Tail
 
 Labels = dict[str, str]
 
 _IDLE_CONNECTIONS = 4
+# Series come and go, and this process with its memory of them stays. Forgotten all at once, and read again: 1 KB each.
+_LABELS_REMEMBERED_MAX = 200_000
 # Numbers fit 16 bits and are then sorted by radix, five times as fast.
 _NARROW = 1 << 16
 
@@ -106,6 +108,8 @@ class Reader:
     def _labels_of(self, connection: sqlite3.Connection, ids: Ints) -> list[Labels]:
         wanted = ids.tolist()
         with self._lock:
+            if len(self._labels) > _LABELS_REMEMBERED_MAX:
+                self._labels.clear()
             for number in wanted:
                 if number not in self._labels:
                     (text,) = connection.execute("SELECT labels FROM series WHERE id = ?", (number,)).fetchone()
@@ -113,9 +117,13 @@ class Reader:
             return [self._labels[number] for number in wanted]
 
 
-@lru_cache(maxsize=16)
 def reader_of(path: Path) -> Reader:
-    """The process's one reader of a file."""
+    """The process's one reader of the file that has this name now. Raises StoreUnavailable."""
+    return _reader_of(path, which_file(path))
+
+
+@lru_cache(maxsize=16)
+def _reader_of(path: Path, _file: tuple[int, int]) -> Reader:
     return Reader(path)
 
 

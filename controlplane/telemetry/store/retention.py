@@ -8,9 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from controlplane.telemetry.store.admission import UNSEEN
 from controlplane.telemetry.store.columns import unpack_batch
 from controlplane.telemetry.store.database import StoreUnavailable, connect, transaction
 from controlplane.telemetry.store.packing import only_one
+from controlplane.telemetry.store.writer import Owner
 
 # Rows, or pages, a transaction: writers wait for no longer than this takes.
 _STEP = 500
@@ -42,6 +44,14 @@ def prune(path: Path, older_than_ms: int, size_bytes: int) -> Removed:
             return Removed(chunks, series, _give_back(connection))
         except sqlite3.Error as error:
             raise StoreUnavailable(f"the metric store cannot be pruned now: {error}") from error
+
+
+def newest_ms(path: Path, besides: Owner) -> int | None:
+    """The time of the newest packed sample that another owner wrote; None: there is none. Raises StoreUnavailable."""
+    query = "SELECT MAX(newest_ms) FROM series WHERE owner <> ? AND newest_ms > ?"
+    with closing(connect(path, writing=False)) as connection, transaction(connection, writing=False):
+        (newest,) = connection.execute(query, (str(besides), int(UNSEEN))).fetchone()
+    return newest if newest is None else int(newest)
 
 
 def _remove_old(connection: sqlite3.Connection, older_than_ms: int) -> int:

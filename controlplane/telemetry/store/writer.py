@@ -16,7 +16,7 @@ from controlplane.telemetry.store import admission
 from controlplane.telemetry.store.admission import UNSEEN, Window
 from controlplane.telemetry.store.codec import decode_times, decode_values
 from controlplane.telemetry.store.columns import Columns, Ints, bits_of, pack_batch, unpack_batch
-from controlplane.telemetry.store.database import StoreUnavailable, connect, transaction
+from controlplane.telemetry.store.database import StoreUnavailable, connect, transaction, which_file
 from wire.problems import Problem
 from wire.write_body import Key
 
@@ -35,10 +35,13 @@ class NotStored(ValueError):
 
 @dataclass(frozen=True)
 class Owner:
-    """Who writes: the label that all of its series carry (`node` or `gateway`), and its name."""
+    """Who writes: what it is (`node`, `gateway`, `writer`), and its name."""
 
-    label: str
+    kind: str
     name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
 
 
 class Writer:
@@ -67,12 +70,13 @@ class Writer:
         fresh: Mapping[Key, Mapping[str, str]],
         samples: tuple[Sequence[int], Sequence[int], Sequence[float]],
         window: Window,
-        series_max: int,
+        series_max: int | None,
     ) -> None:
         """Store a body whole or not at all.
 
         `keys`: one a series; `fresh`: labels of those that are not in `known`; `samples`: how many a series, then their
-        times in ms and values. `series_max`: how many series the owner may have.
+        times in ms and values. `series_max`: how many series the owner may have; None: as many as it
+        likes.
         Raises: NotStored, SeriesRemoved, StoreUnavailable.
         """
         with self._lock:
@@ -99,7 +103,7 @@ class Writer:
         fresh: Mapping[Key, Mapping[str, str]],
         samples: tuple[Sequence[int], Sequence[int], Sequence[float]],
         window: Window,
-        series_max: int,
+        series_max: int | None,
     ) -> tuple[dict[Key, int], Columns]:
         """Ids of the fresh series, and the samples that are new."""
         self._follow(connection)
@@ -125,7 +129,11 @@ class Writer:
         return made, columns
 
     def _make_series(
-        self, connection: sqlite3.Connection, owner: Owner, fresh: Mapping[Key, Mapping[str, str]], series_max: int
+        self,
+        connection: sqlite3.Connection,
+        owner: Owner,
+        fresh: Mapping[Key, Mapping[str, str]],
+        series_max: int | None,
     ) -> dict[Key, int]:
         if not fresh:
             return {}
@@ -138,8 +146,9 @@ class Writer:
             else:
                 lacking[text] = fresh[key]
         # Before the first is made: what a hostile body asks for takes long, and others would wait for it.
-        _check_room(connection, owner, len(lacking), series_max)
-        ids = {text: _make(connection, text, labels) for text, labels in lacking.items()}
+        if series_max is not None:
+            _check_room(connection, owner, len(lacking), series_max)
+        ids = {text: _make(connection, owner, text, labels) for text, labels in lacking.items()}
         made.update((key, ids[text]) for key, text in texts.items() if key not in made)
         self._make_room(max(made.values()))
         return made
@@ -185,10 +194,20 @@ class Writer:
         self._seen_seq, self._seen_removals = 0, -1
 
 
-@lru_cache(maxsize=16)
 def writer_of(path: Path) -> Writer:
-    """The process's one writer of a file."""
+    """The process's one writer of the file that has this name now. Raises StoreUnavailable."""
+    return _writer_of(path, which_file(path))
+
+
+@lru_cache(maxsize=16)
+def _writer_of(path: Path, _file: tuple[int, int]) -> Writer:
     return Writer(path)
+
+
+def too_many_series(owner: Owner, count: int, series_max: int) -> Problem:
+    """A body is refused with which its owner would have `count` series."""
+    message = f"{owner} would have {count} series; it may have {series_max}"
+    return Problem("/timeseries", "too_many_series", message)
 
 
 def _text(labels: Mapping[str, str]) -> str:
@@ -199,16 +218,15 @@ def _check_room(connection: sqlite3.Connection, owner: Owner, more: int, series_
     """Raises NotStored where an owner would have too many series."""
     if not more:
         return
-    query = "SELECT COUNT(*) FROM label WHERE name = ? AND value = ?"
-    (count,) = connection.execute(query, (owner.label, owner.name)).fetchone()
+    (count,) = connection.execute("SELECT COUNT(*) FROM series WHERE owner = ?", (str(owner),)).fetchone()
     if count + more > series_max:
-        message = f"{owner.label} {owner.name} would have {count + more} series; it may have {series_max}"
-        raise NotStored([Problem("/timeseries", "too_many_series", message)])
+        raise NotStored([too_many_series(owner, count + more, series_max)])
 
 
-def _make(connection: sqlite3.Connection, text: str, labels: Mapping[str, str]) -> int:
+def _make(connection: sqlite3.Connection, owner: Owner, text: str, labels: Mapping[str, str]) -> int:
     """The id of a new series."""
-    cursor = connection.execute("INSERT INTO series (labels, newest_ms) VALUES (?, ?)", (text, UNSEEN))
+    statement = "INSERT INTO series (labels, newest_ms, owner) VALUES (?, ?, ?)"
+    cursor = connection.execute(statement, (text, UNSEEN, str(owner)))
     number = int(cursor.lastrowid or 0)
     rows = [(name, value, number) for name, value in labels.items()]
     connection.executemany("INSERT INTO label VALUES (?, ?, ?)", rows)

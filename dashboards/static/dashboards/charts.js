@@ -177,8 +177,10 @@
     whole = given;
     shownAt = Date.now();
     drawAll();
-    for (const [chart, line] of Object.entries(whole.curl)) {
-      window.dash_clientside.set_props(`curl-${chart}`, { children: line });
+    for (const [id, texts] of Object.entries({ curl: whole.curl, note: whole.notes })) {
+      for (const [chart, text] of Object.entries(texts)) {
+        window.dash_clientside.set_props(`${id}-${chart}`, { children: text });
+      }
     }
     // Anew from where these figures end: an event may have come while they were made.
     open();

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from controlplane.core.changes import SYSTEM, unit_of_work
 from controlplane.core.models import Target
 from controlplane.core.tokens import new_token, token_hash
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
+from controlplane.telemetry.writers import METRIC_WRITERS
 from tests.controlplane.conftest import Rest
 from tests.controlplane.telemetry.filling import store
 from tests.controlplane.telemetry.writing import Answer, write
@@ -42,7 +44,19 @@ def fill(own_store: Path) -> Callable[[Iterable[Series]], None]:
     return lambda series: store(own_store, series, Owner("node", "n-1"))
 
 
-class Pusher:
+class Sender:
+    """Whoever writes with a token."""
+
+    token: str
+
+    def push(self, *series: Series) -> Answer:
+        return self.send(encode(series))
+
+    def send(self, body: bytes, **headers: str) -> Answer:
+        return write(body, self.token, headers={"content-type": CONTENT_TYPE, **headers})
+
+
+class Pusher(Sender):
     """An enrolled target that writes."""
 
     def __init__(self, kind: str, name: str) -> None:
@@ -56,17 +70,24 @@ class Pusher:
             token_expires_at=timezone.now() + timedelta(days=1),
         )
 
-    def push(self, *series: Series) -> Answer:
-        return self.send(encode(series))
 
-    def send(self, body: bytes, **headers: str) -> Answer:
-        return write(body, self.token, headers={"content-type": CONTENT_TYPE, **headers})
+class MetricWriter(Sender):
+    """A Prometheus, as an admin lets it write."""
+
+    def __init__(self, name: str, **matchers: str) -> None:
+        with unit_of_work(SYSTEM, "for a test") as unit:
+            self.token = METRIC_WRITERS.create(unit, name, {"matchers": matchers}).secret or ""
 
 
 @pytest.fixture
 def pusher(transactional_db: None) -> Callable[[str, str], Pusher]:
     """Writes are checked in threads of their own, with connections of their own."""
     return Pusher
+
+
+@pytest.fixture
+def metric_writer(transactional_db: None) -> Callable[..., MetricWriter]:
+    return MetricWriter
 
 
 @pytest.fixture

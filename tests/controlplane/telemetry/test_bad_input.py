@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cramjam import snappy
 
-from tests.controlplane.telemetry.conftest import Pusher
+from controlplane.telemetry import results
+from controlplane.telemetry.promql.errors import TooMuch
+from controlplane.telemetry.promql.values import Windows
+from tests.controlplane.telemetry.conftest import BASE, Pusher
 from tests.controlplane.telemetry.filling import named
 from tests.controlplane.telemetry.test_receiver import stored
 from wire.remote_write_pb2 import Label, WriteRequest
@@ -212,3 +216,81 @@ def test_a_look_at_more_series_than_a_query_may_touch(fill, ask, now_ms, bounded
 def test_a_query_that_would_exhaust_the_stack(ask, bounded, query):
     assert ask("query", query=query).status_code in (200, 400)
     assert ask("query", query="1").status_code == 200
+
+
+def longer(function: str, vector: str) -> str:
+    """A query that makes the label `path` hundreds of times as long."""
+    many = '"' + "$1" * 3000 + '", "path", "(.*)"' if function == "label_replace" else '""' + ', "path"' * 700
+    return f'{function}({vector}, "path", {many})'
+
+
+@pytest.fixture(params=["label_replace", "label_join"])
+def function(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_label_that_a_query_makes_longer_and_longer_is_refused(fill, ask, now_ms, bounded, function):
+    """Each step makes it hundreds of times longer: two of them make megabytes of ten characters, three gigabytes."""
+    fill([named("a", [(now_ms, 1.0)], path="v" * 10)])
+    once = longer(function, "a")
+    assert ask("query", query=once).status_code == 200
+    answer = ask("query", query=longer(function, once))
+    assert (answer.status_code, answer.json()["errorType"]) == (422, "execution")
+    assert f"{function}() would make a label of more than 65536 characters" in answer.json()["error"]
+
+
+def test_labels_that_a_query_makes_count_as_samples(fill, ask, now_ms, bounded, function, monkeypatch):
+    fill([named("a", [(now_ms, 1.0)], path=f"{number:09}") for number in range(20)])
+    monkeypatch.setenv("HEADWORKS_METRICS_QUERY_SAMPLES_MAX", "1000")
+    answer = ask("query", query=longer(function, "a"))
+    assert (answer.status_code, answer.json()["errorType"]) == (422, "execution")
+    assert "1000 samples" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("query", ["a[{0}]", "a offset {0}", "a offset -{0}", "max_over_time(a[1h:{0}])"])
+@pytest.mark.parametrize("duration", ["300y", "5000000y", "584942417y", f"{10**20}y", f"{2**64 - 1}ms"])
+def test_a_duration_that_no_type_holds_is_refused(ask, query, duration):
+    answer = ask("query", query=query.format(duration))
+    assert (answer.status_code, answer.json()["errorType"]) == (400, "bad_data")
+
+
+def test_a_subquery_of_millions_of_steps_takes_no_more_than_samples_do(ask, bounded):
+    answer = ask("query", query="quantile_over_time(0.5, vector(1)[200d:1s])")
+    assert (answer.status_code, answer.json()["errorType"]) == (422, "execution")
+
+
+@pytest.mark.parametrize("path", ["query", "query_range"])
+@pytest.mark.parametrize("query", ["a", "a[1m]"])
+def test_an_answer_that_would_be_too_large_is_refused(fill, ask, now_ms, path, query, monkeypatch):
+    fill([named("a", [(now_ms, 1.0)], path="v" * 1000 + str(number)) for number in range(10)])
+    at = now_ms / 1000
+    moments = {"time": at} if path == "query" else {"start": at, "end": at, "step": 1}
+    if (path, query) == ("query_range", "a[1m]"):
+        query = "last_over_time(a[1m])"
+    monkeypatch.setattr(results, "_ANSWER_MAX_BYTES", 20_000)
+    assert ask(path, query=query, **moments).status_code == 200
+    monkeypatch.setattr(results, "_ANSWER_MAX_BYTES", 5000)
+    answer = ask(path, query=query, **moments)
+    assert (answer.status_code, answer.json()["errorType"]) == (422, "execution")
+    assert "more than 5000 bytes" in answer.json()["error"]
+
+
+def test_raw_samples_are_laid_out_no_further_than_an_answer_reaches(bounded):
+    times_ms, rows = np.arange(100_000), 200
+    bounds = np.zeros((rows, 1), np.int64), np.full((rows, 1), len(times_ms))
+    labels = [{"n": str(row)} for row in range(rows)]
+    with pytest.raises(TooMuch):
+        results.instant_json(Windows(labels, times_ms, times_ms / 3, *bounds, np.array([0]), 1), 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"junk", "multipart/form-data"),
+        (b"junk", "multipart/form-data; boundary=é"),
+        (b"query=1", "application/x-www-form-urlencoded; charset=utf-16"),
+    ],
+)
+def test_a_form_that_cannot_be_read_is_refused_as_prometheus_does(viewer, body, kind):
+    answer = viewer.client.post(f"{BASE}/query", body, content_type=kind)
+    assert (answer.status_code, answer.json()["errorType"]) == (400, "bad_data")

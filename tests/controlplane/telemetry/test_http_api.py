@@ -9,11 +9,10 @@ from django.test import Client
 
 from controlplane.core.models import Role, User
 from controlplane.telemetry import embedded, query, urls
-from controlplane.telemetry.promql.errors import BadQuery
-from controlplane.telemetry.tasks import compact_metrics
+from controlplane.telemetry.promql import budget
+from controlplane.telemetry.promql.errors import BadQuery, TimedOut
 from tests.controlplane.telemetry.conftest import BASE
 from tests.controlplane.telemetry.filling import named
-from wire.write_body import Series
 
 READS = {
     "query": {"query": "up"},
@@ -187,10 +186,36 @@ def test_a_query_over_too_much_is_refused(ask, fill, now_ms, monkeypatch):
 def test_too_many_queries_at_once_wait_and_are_then_refused(ask, monkeypatch):
     monkeypatch.setenv("HEADWORKS_METRICS_QUERIES_AT_ONCE", "1")
     monkeypatch.setenv("HEADWORKS_METRICS_QUERY_SECONDS", "1")
-    with embedded.reading():
+    with embedded.turn():
         answer = ask("query", query="a")
     assert (answer.status_code, answer.json()["errorType"], answer["retry-after"]) == (503, "timeout", "5")
     assert ask("query", query="a").status_code == 200
+
+
+def test_callers_who_ask_much_do_not_delay_pages_and_rules(fill, now_ms, monkeypatch):
+    fill([named("a", [(now_ms, 1.0)])])
+    monkeypatch.setenv("HEADWORKS_METRICS_QUERIES_AT_ONCE", "1")
+    monkeypatch.setenv("HEADWORKS_METRICS_QUERY_SECONDS", "1")
+    with embedded.turn():
+        assert len(query.instant("a", now_ms)) == 1
+        assert len(query.range_("a", now_ms, now_ms, 1000)) == 1
+
+
+def test_large_queries_are_evaluated_one_at_a_time(fill, ask, now_ms, monkeypatch):
+    fill([named(name, [(now_ms - at, 1.0) for at in range(size)]) for name, size in (("large", 101), ("small", 1))])
+    monkeypatch.setattr(budget, "LARGE_SAMPLES", 100)
+    monkeypatch.setenv("HEADWORKS_METRICS_QUERY_SECONDS", "1")
+    large = "count_over_time(large[1m])"
+    with embedded.turn() as turn:
+        turn.budget.touch(101)
+        assert ask("query", query="small").status_code == 200
+        answer = ask("query", query=large)
+        assert (answer.status_code, answer.json()["errorType"]) == (503, "timeout")
+        assert "another large query runs" in answer.json()["error"]
+        with pytest.raises(TimedOut):
+            query.instant(large, now_ms)
+    assert ask("query", query=large).status_code == 200
+    assert query.instant(large, now_ms)[0].value == 101
 
 
 def test_a_store_that_cannot_be_read_is_said_to_be(ask, own_store):
@@ -304,23 +329,3 @@ def test_python_reads_the_same(fill, now_ms):
     assert series == ({"__name__": "a", "node": "n-1", "gpu": "1"}, [now_ms, now_ms + 1000], [2.5, 2.5])
     with pytest.raises(BadQuery):
         query.instant("a[5m]", now_ms)
-
-
-def test_the_scheduled_task_packs_and_forgets(fill, now_ms, monkeypatch, ask):
-    monkeypatch.setenv("HEADWORKS_METRICS_KEEP_DAYS", "1")
-    day_ms = 86_400_000
-
-    def samples(name: str, at_ms: int) -> Series:
-        return named(name, [(at_ms, 1.0)])
-
-    fill([samples("old", now_ms - 2 * day_ms), samples("young", now_ms - 600_000)])
-    assert compact_metrics() == 2
-    assert ask("label/__name__/values").json()["data"] == ["young"]
-    # Too young to be packed.
-    fill([samples("new", now_ms)])
-    assert compact_metrics() == 0
-
-
-def test_the_scheduled_task_makes_no_store(own_store):
-    assert compact_metrics() == 0
-    assert not own_store.exists()

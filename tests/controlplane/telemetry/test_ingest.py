@@ -75,10 +75,13 @@ async def test_a_writer_that_leaves_is_forgotten(application, gateway, own_store
     assert stored(own_store) == 0
 
 
-async def test_a_body_that_does_not_come_is_given_up(application, gateway, monkeypatch):
+async def test_a_body_that_does_not_come_in_time_is_asked_for_again(application, gateway, monkeypatch):
+    """A slow network is nothing that is wrong with the body: 400 would have the writer drop it."""
     monkeypatch.setattr(ingest, "_BODY_SECONDS", 0.05)
-    status, _ = await asyncio.wait_for(call(application, [], gateway.token), 10)
-    assert status == 400
+    answer = await asyncio.wait_for(writing.call(application, [], gateway.token), 10)
+    assert answer is not None
+    assert answer.status_code == 503
+    assert int(answer.headers["Retry-After"]) > 0
 
 
 async def test_too_many_at_once_are_told_to_come_again(application, gateway, now_ms, monkeypatch):
@@ -101,6 +104,60 @@ async def test_too_many_at_once_are_told_to_come_again(application, gateway, now
     assert await call(application, parts(written(now_ms, "b")), gateway.token) == (204, b"")
 
 
+@pytest.fixture
+def slow(pusher: Any) -> Any:
+    return pusher("gateway", "slow")
+
+
+@pytest.fixture
+def third(pusher: Any) -> Any:
+    return pusher("gateway", "third")
+
+
+async def test_one_writer_whose_bodies_come_slowly_keeps_no_other_out(application, slow, gateway, now_ms, monkeypatch):
+    monkeypatch.setattr(ingest, "_IN_HAND_MAX", 4)
+    monkeypatch.setattr(ingest, "_IN_HAND_OF_ONE_MAX", 2)
+    waiting = [asyncio.create_task(call(application, [], slow.token)) for _ in range(3)]
+    done, held = await asyncio.wait(waiting, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    assert ([task.result()[0] for task in done], len(held)) == ([503], 2)
+    assert await call(application, parts(written(now_ms), 1000), gateway.token) == (204, b"")
+    for each in held:
+        each.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
+    # What ended gave its place back.
+    again = [asyncio.create_task(call(application, [END], slow.token)) for _ in range(2)]
+    assert await asyncio.gather(*again) == [(0, b"")] * 2
+
+
+async def stalled(application: Any, tokens: list[str], monkeypatch: Any) -> tuple[list[int], list[asyncio.Task[Any]]]:
+    """Bodies of 1000 bytes that do not end, where four of 1024 have room: statuses of those refused, and the rest."""
+    monkeypatch.setenv("HEADWORKS_METRICS_BODY_MAX_BYTES", "1024")
+    halfway: list[dict[str, Any]] = [{"type": "http.request", "body": bytes(1000), "more_body": True}]
+    waiting = [asyncio.create_task(call(application, halfway, token)) for token in tokens]
+    done, held = await asyncio.wait(waiting, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+    return [task.result()[0] for task in done], list(held)
+
+
+async def ended(held: list[asyncio.Task[Any]]) -> None:
+    for each in held:
+        each.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
+
+
+async def test_bytes_of_one_writers_bodies_keep_no_other_out(application, slow, gateway, now_ms, monkeypatch):
+    statuses, held = await stalled(application, [slow.token] * 3, monkeypatch)
+    assert (statuses, len(held)) == ([503], 2)
+    assert await call(application, parts(written(now_ms), 1000), gateway.token) == (204, b"")
+    await ended(held)
+
+
+async def test_bytes_of_all_bodies_in_hand_are_bounded(application, slow, gateway, third, now_ms, monkeypatch):
+    statuses, held = await stalled(application, [slow.token, gateway.token] * 2 + [third.token], monkeypatch)
+    assert (statuses, len(held)) == ([503], 4)
+    await ended(held)
+    assert await call(application, parts(written(now_ms), 1000), gateway.token) == (204, b"")
+
+
 @pytest.mark.parametrize("lost", [OperationalError("no connection"), InterfaceError("connection already closed")])
 async def test_a_database_that_is_away_asks_to_send_again(application, gateway, now_ms, monkeypatch, lost):
     def away(request: Any) -> None:
@@ -112,7 +169,7 @@ async def test_a_database_that_is_away_asks_to_send_again(application, gateway, 
 
 
 async def test_many_writers_at_once_all_get_in(application, gateway, own_store, now_ms):
-    bodies = [written(now_ms, f"metric_{number}") for number in range(40)]
+    bodies = [written(now_ms, f"metric_{number}") for number in range(30)]
     answers = await asyncio.gather(*(call(application, parts(body, 1000), gateway.token) for body in bodies))
     assert {status for status, _ in answers} == {204}
-    assert stored(own_store) == 40
+    assert stored(own_store) == 30

@@ -18,8 +18,9 @@ from django.utils import timezone
 from controlplane.configs.metrics import REGISTRY
 from controlplane.core.models import Target
 from controlplane.telemetry import receiver
+from controlplane.telemetry.ownership import TargetSource
 from controlplane.telemetry.store.packing import pack
-from controlplane.telemetry.store.writer import writer_of
+from controlplane.telemetry.store.writer import Owner, writer_of
 from tests.controlplane.telemetry.filling import named
 from tests.controlplane.telemetry.writing import write
 from wire.remote_write import Body, Bounds
@@ -29,7 +30,7 @@ from wire.write_body import STALE, Series, encode, key_of
 
 def stored(path: Any) -> int:
     """Samples in the store's file, by a connection of our own."""
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:
         return 0
     with sqlite3.connect(path) as connection:
         packed = connection.execute("SELECT COALESCE(SUM(samples), 0) FROM chunk").fetchone()[0]
@@ -185,7 +186,7 @@ def test_bodies_are_decoded_one_at_a_time(node, monkeypatch):
 
     monkeypatch.setattr(receiver, "decode", decode)
     with ThreadPoolExecutor(2) as writers:
-        taken = [writers.submit(receiver.take, node.row, b"") for _ in range(2)]
+        taken = [writers.submit(receiver.take, TargetSource(Owner("node", "n-1")), b"") for _ in range(2)]
     assert [type(each.exception()) for each in taken] == [threading.BrokenBarrierError] * 2
 
 
@@ -380,3 +381,18 @@ def test_much_that_is_unpacked_is_packed_at_once(node, own_store, now_ms, monkey
     with sqlite3.connect(own_store) as connection:
         assert connection.execute("SELECT COUNT(*) FROM batch").fetchone() == (0,)
     assert stored(own_store) == 1000
+
+
+def test_a_store_that_was_removed_is_made_anew(node, ask, own_store, now_ms):
+    """What is answered from then on is on disk, and nothing of the old file's series is taken for the new one's."""
+    for number in range(3):
+        assert node.push(named(f"old_{number}", [(now_ms - 1, 1.0)])).status_code == 204
+    assert len(ask("query", query='{__name__=~".+"}').json()["data"]["result"]) == 3
+    for suffix in ("", "-wal", "-shm"):
+        own_store.with_name(own_store.name + suffix).unlink(missing_ok=True)
+    assert ask("query", query='{__name__=~".+"}').json()["data"]["result"] == []
+    for number in range(3):
+        assert node.push(named(f"new_{number}", [(now_ms - 1, 1.0)])).status_code == 204
+    assert stored(own_store) == 3
+    found = ask("query", query='{__name__=~".+"}').json()["data"]["result"]
+    assert [each["metric"]["__name__"] for each in found] == ["new_0", "new_1", "new_2"]

@@ -10,6 +10,7 @@ CALLS = [
     Call("GET", "/decisions", Role.VIEWER),
     Call("GET", "/decisions/{path:request_id}", Role.VIEWER),
     Call("GET", "/sketches", Role.VIEWER),
+    Call("GET", "/size-classes?model=m", Role.VIEWER),
 ]
 
 
@@ -20,4 +21,7 @@ def test_a_route_takes_its_role_and_no_lesser(rest_of, call):
 
 def test_the_table_has_every_route():
     # What a target calls; a person's token is none (see test_log and test_sketches).
-    assert {call[:2] for call in CALLS} == routes_of(router) - {("POST", "/decisions"), ("POST", "/sketches")}
+    assert {(call.method, call.path.partition("?")[0]) for call in CALLS} == routes_of(router) - {
+        ("POST", "/decisions"),
+        ("POST", "/sketches"),
+    }

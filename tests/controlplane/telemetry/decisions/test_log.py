@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from controlplane.core.fields import EPOCH_MS_MAX, epoch_ms
+from controlplane.telemetry.decisions import log
 from controlplane.telemetry.decisions.api import DECISIONS_MAX
 from controlplane.telemetry.decisions.models import Decision
 from tests.controlplane.alerts.conftest import target
@@ -169,3 +171,35 @@ def test_decisions_touch_no_row_of_the_configuration(gateway: Rest) -> None:
     }
     assert all("telemetry_decision" in sql for sql in written), written
     assert not any("FOR UPDATE" in query["sql"] for query in queries)
+
+
+def test_lists_are_of_one_gateway_and_of_refusals_alone(gateway: Rest, viewer: Rest) -> None:
+    one, two, three = decision(), decision(reason="admitted", status=200), decision()
+    post(gateway, one, two)
+    post(target("gateway", "gw-2"), three)
+    assert listed(viewer, "?gateway=gw-2") == [three["request_id"]]
+    assert listed(viewer, "?refused=true") == [three["request_id"], one["request_id"]]
+    assert listed(viewer, "?refused=false&gateway=gw-1") == [two["request_id"], one["request_id"]]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [({"refused": True}, "decision_refusals"), ({"gateway": "gw-1", "refused": True}, "decision_gateway")],
+)
+def test_the_newest_refusals_are_found_by_an_index(db: None, wanted: dict[str, Any], index: str) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("PostgreSQL reads a small table whole, whatever indexes it has")
+    asked: list[tuple[str, Any]] = []
+
+    def note(execute: Callable[..., Any], sql: str, params: Any, *more: Any) -> Any:
+        asked.append((sql, params))
+        return execute(sql, params, *more)
+
+    with connection.execute_wrapper(note):
+        log.page(**wanted)
+    [(sql, params)] = asked
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN QUERY PLAN {sql}", params)
+        plan = " ".join(str(row) for row in cursor.fetchall())
+    assert index in plan
+    assert "TEMP B-TREE" not in plan

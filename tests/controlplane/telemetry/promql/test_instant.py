@@ -133,7 +133,7 @@ def test_a_result_with_many_rows_is_counted_before_it_is_made(tmp_path, query, s
     def rows_of(text: str, most: int) -> int:
         value = Evaluation(times_ms, Reader(path).select, Budget(most, 60)).evaluate(parse(text))
         assert isinstance(value, Vector)
-        return len(series_of(value, times_ms))
+        return len(list(series_of(value, times_ms)))
 
     assert rows_of(query, 10**6) == 50
     assert rows_of(small, samples) in (0, 1)

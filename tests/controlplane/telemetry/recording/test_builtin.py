@@ -15,6 +15,8 @@ from wire.write_body import Series
 
 _LATENCIES = ("queue_seconds", "ttft_seconds", "tpot_seconds", "e2e_seconds")
 _ENGINE = ("up", "requests_waiting", "requests_running", "kv_cache_usage_ratio")
+# What a level is told apart by, where it is not the label of its name.
+_LABELS = {"tenant_pool": {"tenant", "pool"}, "engine": {"node", "pool", "engine"}}
 _GPU = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_FB_USED")
 
 
@@ -29,6 +31,9 @@ def _pushed(now_ms: int) -> list[Series]:
     def counter(name: str, **labels: str) -> Series:
         return named(f"headworks_gateway_{name}", [(at, float(at - now_ms + 300_000)) for at in times], **labels)
 
+    def engine_counter(name: str, part: str) -> Series:
+        return named(f"headworks_engine_{name}_seconds_{part}", [(at, float(at)) for at in times], pool="short")
+
     def gauge(name: str, value: float, **labels: str) -> Series:
         return named(name, [(at, value) for at in times], **labels)
 
@@ -38,6 +43,7 @@ def _pushed(now_ms: int) -> list[Series]:
         counter("prompt_tokens_total", **whose),
         counter("generation_tokens_total", **whose),
         *(counter(f"{name}_bucket", **whose, le=le) for name in _LATENCIES for le in ("0.5", "+Inf")),
+        *(engine_counter(name, part) for name in ("queue", "e2e") for part in ("sum", "count")),
         *(gauge(f"headworks_engine_{name}", 1, pool="short", engine=e) for name in _ENGINE for e in ("e1", "e2")),
         *(gauge(name, 40, gpu=gpu) for name in (*_GPU, "headworks_gpu_up") for gpu in ("0", "1")),
     ]
@@ -60,9 +66,10 @@ def test_each_gives_a_series_of_its_level(fill, now_ms):
     fill(_pushed(now_ms))
     for rule in _rules():
         level = rule["record"].split(":")[0]
-        by = {level, "outcome", "reason"} if "_requests:rate" in rule["record"] else {level}
-        (sample,) = query.instant(rule["expr"], now_ms)
-        assert sample.labels.keys() == by, rule
+        by = _LABELS.get(level, {level}) | ({"outcome", "reason"} if "_requests:rate" in rule["record"] else set())
+        found = query.instant(rule["expr"], now_ms)
+        assert {frozenset(sample.labels) for sample in found} == {frozenset(by)}, rule
+        assert len(found) == (2 if level == "engine" else 1), rule
 
 
 def test_what_is_added_up_and_what_is_a_mean(fill, now_ms):
@@ -73,3 +80,4 @@ def test_what_is_added_up_and_what_is_a_mean(fill, now_ms):
     assert value["pool:headworks_engine_up:sum"] == 2
     assert value["pool:headworks_engine_kv_cache_usage_ratio:max"] == 1
     assert value["pool:headworks_gateway_requests:rate1m"] == 1000
+    assert value["tenant_pool:headworks_gateway_tokens:rate1m"] == 2000

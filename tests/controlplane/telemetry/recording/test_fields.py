@@ -67,7 +67,7 @@ def test_a_rule_that_cannot_be_is_refused_where_it_stands(changes, path):
     ]
 
 
-@pytest.mark.parametrize("interval", ["", "5s", "2h", "10500ms", "minute", "-1m", 60])
+@pytest.mark.parametrize("interval", ["", "5s", "2h", "10500ms", "minute", "-1m", "5000000y", 60])
 def test_an_interval_that_cannot_be_is_refused(interval):
     assert list(problems(document(RULE, interval=interval))) == ["/groups/0/interval"]
 

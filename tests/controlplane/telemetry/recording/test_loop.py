@@ -14,9 +14,11 @@ from controlplane.core.changes import SYSTEM, unit_of_work
 from controlplane.core.fields import epoch_ms
 from controlplane.telemetry import query
 from controlplane.telemetry.models import RecordingGroup, RecordingRule, RecordingSet
+from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.recording import loop, rules
 from controlplane.telemetry.recording.builtin import builtin
 from controlplane.telemetry.recording.loop import evaluate_due
+from controlplane.telemetry.store.packing import pack
 from controlplane.telemetry.store.writer import Owner
 from tests.controlplane.core.racing import at_once
 from tests.controlplane.telemetry.filling import named, store
@@ -83,6 +85,7 @@ def test_a_result_is_kept_as_series_of_the_moment_with_the_rules_labels(kv):
     assert query.instant("pool:kv:max", START_MS - 1) == []
     state = states()["pool:kv:max"]
     assert (state["series"], state["evaluated_at"], state["last_error"]) == (2, "2026-03-01T12:00:00.000Z", None)
+    assert 0 <= state["took_ms"] < 10_000
 
 
 def test_a_group_waits_for_its_samples_and_is_evaluated_once(kv):
@@ -92,6 +95,20 @@ def test_a_group_waits_for_its_samples_and_is_evaluated_once(kv):
     assert evaluate_due(lambda: START + timedelta(seconds=15)) == 1
     assert evaluate(0) == 0
     assert evaluate(1) == 1
+
+
+def test_what_a_clock_that_ran_ahead_recorded_stops_nothing_once_it_is_right_again(kv):
+    put([BY_POOL])
+    kv("short", {0: 0.5, 1: 0.6, 2: 0.7})
+    evaluate(0)
+    # Of a year later there is nothing, so that the series is ended then.
+    evaluate(365 * 24 * 60)
+    evaluate(1)
+    assert values("pool:kv:max", 1) == {"short": 0.6}
+    pack(store_path(), 2**60)
+    evaluate(2)
+    pack(store_path(), 2**60)
+    assert raw("pool:kv:max", 2) == [(0, 0.5), (1, 0.6), (2, 0.7)]
 
 
 def test_a_rule_sees_what_the_rules_before_it_in_its_group_have_recorded(kv):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from controlplane.telemetry.store.codec import decode_times, decode_values, encode_times, encode_values
-from controlplane.telemetry.store.columns import Columns, Damaged, bits_of, pack_batch, unpack_batch
+from controlplane.telemetry.store.columns import Columns, Damaged, bits_of, pack_batch, unpack_batch, unsealed
 from wire.write_body import STALE
 
 ANY_FLOATS = st_numpy.arrays(np.float64, st.integers(1, 50), elements=st.floats(width=64))
@@ -89,3 +89,31 @@ def test_what_gpus_report_takes_less_than_four_bytes_a_sample():
     ]
     size = sum(len(encode_values(values)) + len(encode_times(times)) for values in columns)
     assert size / (count * len(columns)) < 4
+
+
+RAMP = np.arange(40.0) / 10
+KINDS = pytest.mark.parametrize(
+    ("blob", "read"),
+    [
+        (encode_values(RAMP), lambda blob: decode_values(blob, 40)),
+        (encode_values(np.sqrt(RAMP)), lambda blob: decode_values(blob, 40)),
+        (encode_times(np.arange(40) ** 2), lambda blob: decode_times(blob, 40)),
+        (pack_batch(Columns(np.arange(40), np.arange(40), RAMP)), unpack_batch),
+    ],
+    ids=["decimals", "any numbers", "times", "batch"],
+)
+
+
+@KINDS
+def test_a_bit_that_came_back_otherwise_is_noticed(blob, read):
+    """Without, nine in ten would give other samples and no error. The first byte says that there is a checksum."""
+    for place in range(8, 8 * len(blob)):
+        other = bytearray(blob)
+        other[place // 8] ^= 1 << place % 8
+        with pytest.raises(Damaged):
+            read(bytes(other))
+
+
+@KINDS
+def test_what_an_earlier_version_wrote_is_read(blob, read):
+    assert np.array_equal(read(unsealed(blob)), read(blob))

@@ -104,6 +104,37 @@ def test_killed_at_any_moment_two_processes_lose_nothing_that_was_answered(tmp_p
     assert writes(path) == before
 
 
+def test_killed_before_any_of_its_statements_packing_has_done_all_or_nothing(tmp_path):
+    path, copies = tmp_path / "metrics.sqlite3", tmp_path / "copies"
+    copies.mkdir()
+
+    def write(*times: int) -> None:
+        for at in times:
+            rows = [named("a", [(at, float(at))], n=str(number), writer="n-1") for number in range(SERIES)]
+            store(path, rows, OWNER)
+
+    write(1, 2, 5)
+    pack(path, FOREVER)
+    # Some fall into chunks that are there: those are taken out and come back larger.
+    write(3, 4, 6)
+    command = [sys.executable, "-m", "tests.controlplane.telemetry.store.killed_packing", path, copies]
+    subprocess.run(command, check=True, timeout=60)
+    # Batches that are not packed, samples in chunks; and what tells other writers of it.
+    states = []
+    for number in range(1, len(list(copies.glob("*.sqlite3"))) + 1):
+        copy = copies / f"{number}.sqlite3"
+        assert writes(copy) == {"n-1": [1, 2, 3, 4, 5, 6]}
+        with closing(sqlite3.connect(copy)) as connection:
+            counts = connection.execute("SELECT (SELECT COUNT(*) FROM batch), SUM(samples) FROM chunk").fetchone()
+            told = connection.execute("SELECT packed_seq, MIN(newest_ms), MAX(newest_ms) FROM moved, series").fetchone()
+            states.append((*counts, *told))
+    before, after = (3, 3 * SERIES, 3, 5, 5), (0, 6 * SERIES, 6, 6, 6)
+    done = states.index(after)
+    assert states == [before] * done + [after] * (len(states) - done)
+    # Each of the rows that go and come is a statement.
+    assert done > 2 * SERIES
+
+
 def test_a_full_disk_refuses_writes_and_keeps_what_was_taken(tmp_path):
     with mounted(tmp_path / "disk", "size=2m") as disk:
         path, ballast = disk / "metrics.sqlite3", disk / "ballast"
@@ -174,3 +205,46 @@ def test_a_chunk_that_does_not_unpack_is_named(tmp_path):
         connection.execute("UPDATE chunk SET bits = substr(bits, 1, 20)")
     with pytest.raises(StoreUnavailable, match="values of a chunk"):
         Reader(path).select((ALL,), -FOREVER, FOREVER, lambda count: None)
+
+
+def test_damaged_samples_hold_up_none_that_come_after_them(tmp_path, caplog):
+    """Packing goes round a chunk that cannot be read, and a write that cannot; what is told of each is its number."""
+    path = tmp_path / "metrics.sqlite3"
+    writer = Writer(path)
+
+    def write(begin: int, end: int) -> None:
+        key, labels = key_of({"__name__": "a"}), {"__name__": "a"}
+        fresh = {} if key in writer.known(OWNER) else {key: labels}
+        columns = ([end - begin], range(begin, end), [at / 7 for at in range(begin, end)])
+        writer.write(OWNER, [key], fresh, columns, ANY_TIME, 10)
+
+    def times() -> list[int]:
+        columns = Reader(path).select((ALL,), 99, FOREVER, lambda count: None).columns
+        assert np.array_equal(columns.values, columns.times_ms / 7)
+        return [int(at) for at in columns.times_ms]
+
+    write(0, 100)
+    pack(path, FOREVER)
+    write(100, 200)
+    write(200, 300)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE chunk SET bits = substr(bits, 1, 20)")
+        connection.execute("UPDATE batch SET data = substr(data, 1, 20) WHERE oldest_ms = 100")
+    with pytest.raises(StoreUnavailable):
+        times()
+    assert pack(path, FOREVER) == 100
+    assert times() == list(range(200, 300))
+    assert "a chunk of series 1 is left as it is" in caplog.text
+    assert "samples of write 2 are lost" in caplog.text
+    write(300, 400)
+    assert pack(path, FOREVER) == 100
+    assert times() == list(range(200, 400))
+
+
+def test_samples_are_packed_after_a_write_that_is_all_that_there_is_and_damaged(tmp_path):
+    path = tmp_path / "metrics.sqlite3"
+    store(path, [named("a", [(1, 1.0)])], OWNER)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE batch SET data = substr(data, 1, 20)")
+    assert pack(path, FOREVER) == 0
+    assert not Reader(path).select((ALL,), -FOREVER, FOREVER, lambda count: None).labels

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controlplane.telemetry.store import database, packing
+from controlplane.telemetry.store import database, packing, reader
 from controlplane.telemetry.store.database import StoreUnavailable, connect, transaction
 from controlplane.telemetry.store.matching import BadMatcher, Matcher, Operator
 from controlplane.telemetry.store.packing import CHUNK_SAMPLES, only_one, pack
@@ -339,3 +339,14 @@ def test_reading_ends_when_the_caller_has_had_enough(path):
     with pytest.raises(Enough):
         reader.select((ALL,), -FOREVER, FOREVER, no_more)
     assert len(reader.select((ALL,), -FOREVER, FOREVER, lambda count: None).labels) == 1
+
+
+def test_a_reader_does_not_remember_series_for_ever(path, monkeypatch):
+    """Each look finds its own series, and what was looked at before takes no more than a bound."""
+    monkeypatch.setattr(reader, "_LABELS_REMEMBERED_MAX", 10)
+    store(path, [named("a", [(1, 1.0)], n=str(number)) for number in range(50)], OWNER)
+    own = Reader(path)
+    for number in range(50):
+        (labels,) = own.select((ALL, Matcher("n", Operator.EQUAL, str(number))), 0, 1, lambda count: None).labels
+        assert labels["n"] == str(number)
+        assert len(own._labels) <= 11
