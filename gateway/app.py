@@ -11,10 +11,10 @@ from gateway import settings
 from gateway.admission import bearer, find_tenant
 from gateway.exchange import Exchange, Message, Receive, Send
 from gateway.metrics import UNKNOWN
-from gateway.openai import ENDPOINTS
 from gateway.pipeline import run
-from gateway.refusals import Refused
+from gateway.refusals import Refused, refusing
 from gateway.state import NOTHING_YET, Gateway
+from policy.asks import ENDPOINTS
 
 _TEXT = (b"content-type", b"text/plain; charset=utf-8")
 _GET_PATHS = ("/v1/models", "/healthz", "/readyz", "/metrics")
@@ -82,7 +82,8 @@ class App:
 
     async def _models(self, x: Exchange) -> None:
         self._need_ready()
-        x.tenant_name, tenant = find_tenant(x)
+        with refusing():
+            x.tenant_name, tenant = find_tenant(x)
         models = [
             {"id": name, "object": "model", "created": 0, "owned_by": "headworks"} for name in x.view.models_for(tenant)
         ]

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from gateway.measure import PromptSize
-from gateway.openai import Ask, Endpoint
 from gateway.quotas import Header, QuotaLease, retry_after
 from gateway.refusals import Refused, error_body, error_event
 from gateway.usage import StreamReader, Usage
 from gateway.view import View
+from policy.asks import Ask, Endpoint
 from policy.routing import RouteResult
 from wire.snapshot import Model, Tenant
 
@@ -55,6 +55,8 @@ class Exchange:
         # read, measure
         self.endpoint: Endpoint
         self.ask: Ask
+        # Where the client called it by an alias, `ask.model` is that.
+        self.model_name = ""
         self.model: Model
         self.size = _NOT_MEASURED
         # route, bound_output

@@ -15,8 +15,8 @@ from msgspec import UNSET
 from tokenizers import Tokenizer
 
 from gateway import settings
-from gateway.openai import Ask
 from gateway.view import View
+from policy.asks import Ask, token_counts
 from wire.files import read_bounded, write_private
 from wire.snapshot import Model
 
@@ -69,11 +69,10 @@ class Measure:
 
     async def prompt_tokens(self, ask: Ask, model: Model) -> PromptSize:
         """Tokens of the whole prompt: texts, token ids as they came, and the template's overhead."""
-        fixed = ask.counted_tokens + ask.messages * self._message_overhead
         tokenizer = None if model.tokenizer is UNSET else self._tokenizers.get(model.tokenizer)
         if tokenizer is None or model.tokenizer is UNSET:
-            return PromptSize(fixed + sum(-(-len(text.encode()) // 4) for text in ask.texts), "estimate")
-        total, unknown = fixed, []
+            return PromptSize(ask.estimated_tokens(self._message_overhead), "estimate")
+        total, unknown = ask.fixed_tokens(self._message_overhead), []
         for text in ask.texts:
             count = self._counts.get((model.tokenizer, text))
             if count is None:
@@ -89,12 +88,9 @@ class Measure:
         return PromptSize(total, "tokenizer")
 
     async def _count(self, tokenizer: Tokenizer, texts: list[str]) -> list[int]:
-        def count() -> list[int]:
-            return [len(encoding) for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-
         if sum(map(len, texts)) <= self._off_loop_characters:
-            return count()
-        return await self._in_thread(count)
+            return token_counts(tokenizer, texts)
+        return await self._in_thread(token_counts, tokenizer, texts)
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)

@@ -10,7 +10,7 @@ from gateway.admission import bound_output, count_arrival, identify, measure, re
 from gateway.decisions import pool_of
 from gateway.exchange import ClientLeft, Exchange
 from gateway.metrics import UNKNOWN
-from gateway.refusals import Refused
+from gateway.refusals import Refused, refusing
 from gateway.relay import serve
 from gateway.usage import Usage
 
@@ -35,8 +35,9 @@ async def run(x: Exchange) -> None:
     outcome, reason = "ok", "none"
     stage = STAGES[0]
     try:
-        for stage in STAGES:
-            await stage(x)
+        with refusing():
+            for stage in STAGES:
+                await stage(x)
     except Refused as refused:
         outcome, reason = ("failed" if x.sent_at and refused.row.status >= 500 else "refused"), refused.reason
         await _refuse(x, stage.__name__, refused)

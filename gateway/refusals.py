@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
+
+from policy.admission import NotAdmitted
 
 
 class Reason(NamedTuple):
@@ -70,6 +73,9 @@ REASONS: Final[dict[str, Reason]] = {
     "engine_rejected": Reason(400, _BAD, "The engine found the request invalid.", "Correct what the message names."),
     "tpm_limit": Reason(429, _LIMIT, "The tenant's tokens per minute are used up.", "Wait for Retry-After."),
     "rpm_limit": Reason(429, _LIMIT, "The tenant's requests per minute are used up.", "Wait for Retry-After."),
+    "daily_token_budget": Reason(
+        429, _LIMIT, "The tenant's tokens of the day are used up.", "Wait for its next day, or ask for a higher budget."
+    ),
     "max_parallel_requests": Reason(
         429, _LIMIT, "The tenant's parallel sequences are all running.", "Wait for one of them to end."
     ),
@@ -108,6 +114,15 @@ class Refused(Exception):
     @property
     def row(self) -> Reason:
         return REASONS[self.reason]
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """What the policy does not admit is refused."""
+    try:
+        yield
+    except NotAdmitted as error:
+        raise Refused(error.reason, error.message, param=error.param) from None
 
 
 def asked_for(amount: int, noun: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from policy.asks import MESSAGE_OVERHEAD_TOKENS as MESSAGE_OVERHEAD_TOKENS_DEFAULT
 from wire.settings import Setting, base_url, number, path, whole_number
 
 CONTROL_URL = Setting(
@@ -85,6 +86,13 @@ LEASE_SECONDS = Setting(
     60.0,
     "How long after the longest life of a request its quota reservation lapses by itself.",
     number(1, 86_400),
+)
+BUDGET_KEEP_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_BUDGET_KEEP_SECONDS",
+    1.0,
+    "How often what was used of daily token budgets is written to the state directory, if it changed. A gateway that "
+    "is killed forgets what was used since.",
+    number(0.1, 3600),
 )
 CONNECT_TIMEOUT_SECONDS = Setting(
     "HEADWORKS_GATEWAY_CONNECT_TIMEOUT_SECONDS",
@@ -174,7 +182,7 @@ CAPACITY_RETRY_SECONDS = Setting(
 )
 MESSAGE_OVERHEAD_TOKENS = Setting(
     "HEADWORKS_GATEWAY_MESSAGE_OVERHEAD_TOKENS",
-    4,
+    MESSAGE_OVERHEAD_TOKENS_DEFAULT,
     "Tokens that a chat template adds to each message; real usage replaces the measure when a request settles.",
     whole_number(0, 1000),
 )
@@ -214,6 +222,7 @@ SETTINGS = (
     MAX_REQUEST_SECONDS,
     STREAM_SILENCE_SECONDS,
     LEASE_SECONDS,
+    BUDGET_KEEP_SECONDS,
     CONNECT_TIMEOUT_SECONDS,
     UPSTREAM_KEEP_ALIVE_SECONDS,
     DRAIN_SECONDS,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import aiohttp
 
 from gateway import settings
+from gateway.budgets import BudgetKeeper, kept_budgets
 from gateway.decisions import DecisionLog
 from gateway.engines import Fleet
 from gateway.measure import Measure
@@ -72,7 +73,9 @@ class Gateway:
         self.metrics = Metrics()
         self.decisions = DecisionLog(settings.DECISIONS_WAITING.read(), self.metrics.dropped_decision)
         self.sketches = MinuteSketches(self.unix_ms, settings.SKETCHES_WAITING.read(), self.metrics.dropped_sketches)
-        self.quotas = Quotas(self.now_ms, _milliseconds(settings.MAX_REQUEST_SECONDS, settings.LEASE_SECONDS))
+        lease_ms = _milliseconds(settings.MAX_REQUEST_SECONDS, settings.LEASE_SECONDS)
+        self.quotas = Quotas(self.now_ms, self.unix_ms, lease_ms, kept_budgets(state_dir))
+        self._budgets = BudgetKeeper(state_dir, self.quotas.changed_days, settings.BUDGET_KEEP_SECONDS.read())
         self.fleet = Fleet(self.limits.capacity_retry_seconds)
         self.retries = RetryBudget(settings.RETRY_BUDGET_PERMILLE.read(), settings.RETRY_BURST.read())
         self.measure = Measure(state_dir / "artifacts", fetch)
@@ -96,7 +99,7 @@ class Gateway:
 
     @staticmethod
     def unix_ms() -> int:
-        """Wall time: expiry of keys and overrides."""
+        """Wall time: expiry of keys, overrides and temporary limits, hours of a schedule, days of a budget."""
         return time.time_ns() // 1_000_000
 
     def on_snapshot(self, snapshot: Snapshot, revision: int) -> None:
@@ -146,6 +149,7 @@ class Gateway:
             await asyncio.wait(self.running, timeout=self.limits.last_send_seconds + 1)
 
     async def close(self) -> None:
+        await self._budgets.end()
         await self.measure.close()
         await self.http.close()
 

@@ -25,10 +25,17 @@ class View:
     overrides_of: Mapping[tuple[str, str], tuple[Override, ...]]
     revision_header: tuple[bytes, bytes]
 
+    def model_called(self, name: str) -> str:
+        """The model that a client's name for it stands for."""
+        alias = self.snapshot.aliases.get(name)
+        return name if alias is None else alias.model
+
     def models_for(self, tenant: Tenant) -> Iterator[str]:
-        """Models that the tenant may use and that some pool serves, by name."""
+        """Models that the tenant may use and that some pool serves, and their aliases, by name."""
         served = {pool.model for pool in self.snapshot.pools.values()}
-        return (name for name in sorted(served) if tenant.models is UNSET or name in tenant.models)
+        allowed = served if tenant.models is UNSET else served & tenant.models.keys()
+        aliases = {name for name, alias in self.snapshot.aliases.items() if alias.model in allowed}
+        return iter(sorted(allowed | aliases))
 
     def overrides(self, pool: str, engine: str) -> tuple[Override, ...]:
         """Overrides on the engine itself and on its pool, expired ones included."""

@@ -6,7 +6,7 @@ that a person set). Source: seed 1, section 9.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from wire.snapshot import BreakerThresholds, Override
@@ -122,3 +122,25 @@ def held_override(overrides: Iterable[Override], now_ms: int) -> Override | None
     """
     live = [override for override in overrides if override.expires_at_ms > now_ms]
     return max(live, key=lambda override: (override.state == "open", override.expires_at_ms), default=None)
+
+
+class Turn(NamedTuple):
+    """An override that holds from `from_ms` (Unix time) until it expires."""
+
+    name: str
+    override: Override
+    from_ms: int
+
+
+def turns(overrides: Mapping[str, Override], now_ms: int) -> list[Turn]:
+    """The override that holds now and, in order, those that hold after it as far as nobody acts; then it is automatic.
+
+    Each begins in the millisecond in which the one before expires: at every gateway at once, by its own clock.
+    """
+    found: list[Turn] = []
+    at_ms = now_ms
+    while (held := held_override(overrides.values(), at_ms)) is not None:
+        name = next(name for name, override in overrides.items() if override is held)
+        found.append(Turn(name, held, at_ms))
+        at_ms = held.expires_at_ms
+    return found

@@ -78,12 +78,23 @@ def match_route(routes: Mapping[str, Route], request: RequestFacts, draw: float)
 def holds(match: Match, request: RequestFacts) -> bool:
     """Whether a request meets every condition of a rule."""
     return (
-        _named(match.models, request.model)
-        and _named(match.tenants, request.tenant)
-        and _named(match.priority_classes, request.priority_class)
+        names_hold(match, request.model, request.tenant, request.priority_class)
         and _in_range(match.min_prompt_tokens, match.max_prompt_tokens, request.prompt_tokens)
         and _in_range(match.min_max_tokens, match.max_max_tokens, request.max_tokens)
     )
+
+
+def names_hold(match: Match, model: str, tenant: str, priority_class: str) -> bool:
+    """Whether a request by these meets a rule's conditions, if its sizes do."""
+    return (
+        _named(match.models, model) and _named(match.tenants, tenant) and _named(match.priority_classes, priority_class)
+    )
+
+
+def any_size(match: Match) -> bool:
+    """Whether a rule takes requests of every size."""
+    bounds = (match.min_prompt_tokens, match.max_prompt_tokens, match.min_max_tokens, match.max_max_tokens)
+    return all(bound is UNSET for bound in bounds)
 
 
 def _named(wanted: NameSet | UnsetType, name: str) -> bool:

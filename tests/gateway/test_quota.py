@@ -197,7 +197,7 @@ async def test_a_tenant_that_is_removed_while_its_request_is_read_is_refused_by_
 
 def test_a_refused_reservation_takes_nothing_of_any_limit():
     tenant = Tenant(tpm_limit=10, rpm_limit=2, max_parallel_requests=1)
-    quotas = Quotas(now_ms=lambda: 0, lease_ms=60_000)
+    quotas = Quotas(now_ms=lambda: 0, unix_ms=lambda: 0, lease_ms=60_000)
     quotas.configure(compile_view(GatewaySnapshot(schema=1, tenants={"t": tenant}), 1), 1)
     quotas.take("t", 10, 1).settle(10, reached_engine=False)
     for _ in range(5):
@@ -210,7 +210,7 @@ def test_a_refused_reservation_takes_nothing_of_any_limit():
 
 
 def quotas_of(tenant: Tenant) -> Quotas:
-    quotas = Quotas(now_ms=lambda: 0, lease_ms=60_000)
+    quotas = Quotas(now_ms=lambda: 0, unix_ms=lambda: 0, lease_ms=60_000)
     quotas.configure(compile_view(GatewaySnapshot(schema=1, tenants={"t": tenant}), 1), 1)
     return quotas
 
@@ -257,7 +257,7 @@ def test_one_is_and_two_are_asked_for():
 
 def test_a_lease_is_settled_once():
     tenant = Tenant(tpm_limit=100, max_parallel_requests=5)
-    quotas = Quotas(now_ms=lambda: 0, lease_ms=60_000)
+    quotas = Quotas(now_ms=lambda: 0, unix_ms=lambda: 0, lease_ms=60_000)
     quotas.configure(compile_view(GatewaySnapshot(schema=1, tenants={"t": tenant}), 1), 1)
     lease = quotas.take("t", 50, 5)
     for _ in range(3):

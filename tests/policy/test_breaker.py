@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from policy.breaker import Breaker, Outcome, Permit, State, held_override
+from policy.breaker import Breaker, Outcome, Permit, State, held_override, turns
 from wire.snapshot import BreakerThresholds, Override
 
 THRESHOLDS = BreakerThresholds(
@@ -199,3 +199,13 @@ def test_when_the_strictest_expires_the_next_holds_then_none():
         ("closed", 30),
         None,
     ]
+
+
+@given(OVERRIDES, st.integers(0, 20))
+def test_turns_say_what_holds_at_every_moment_from_now_on(overrides: list[Override], now_ms: int):
+    found = turns({f"o{number}": override for number, override in enumerate(overrides)}, now_ms)
+    for moment_ms in range(now_ms, 22):
+        held = held_override(overrides, moment_ms)
+        now = [turn for turn in found if turn.from_ms <= moment_ms < turn.override.expires_at_ms]
+        assert [turn.override for turn in now] == ([] if held is None else [held])
+        assert all(overrides[int(turn.name.removeprefix("o"))] == turn.override for turn in now)

@@ -1,22 +1,39 @@
-"""OpenAI request bodies: what the gateway must read of them, and what it changes before an engine sees them.
+"""OpenAI request bodies: what is read of them to route and bound them, and what changes before an engine sees them.
 
-Everything else in a body is carried to the engine byte for byte.
+Everything else in a body is carried to the engine byte for byte. The gateway reads every request by this, the control
+plane's route tester those that people ask about.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence, Sized
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.refusals import Refused
+from policy.admission import NotAdmitted
 
 Endpoint = Literal["chat", "completions"]
 ENDPOINTS: dict[str, Endpoint] = {"/v1/chat/completions": "chat", "/v1/completions": "completions"}
 
 _Tokens = Annotated[int, Meta(ge=1, le=2**31 - 1)] | None | UnsetType
 _Sequences = Annotated[int, Meta(ge=1, le=10_000)] | None | UnsetType
+
+
+# Tokens that a chat template adds to each message, unless a gateway is set otherwise.
+MESSAGE_OVERHEAD_TOKENS = 4
+
+
+class Encoder(Protocol):
+    """What is used of a `tokenizers.Tokenizer`."""
+
+    def encode_batch_fast(self, input: list[str], *, add_special_tokens: bool) -> Sequence[Sized]: ...
+
+
+def token_counts(tokenizer: Encoder, texts: list[str]) -> list[int]:
+    """The tokens of each text. Special tokens are the template's, which `fixed_tokens` allows for."""
+    return [len(encoding) for encoding in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 class _Part(Struct):
@@ -61,7 +78,7 @@ _prompt_decoders: tuple[msgspec.json.Decoder[Any], ...] = (
     msgspec.json.Decoder(Annotated[list[str], Meta(min_length=1)]),
     msgspec.json.Decoder(Annotated[list[_TokenIds], Meta(min_length=1)]),
 )
-_text_key: dict[Endpoint, str] = {"chat": "messages", "completions": "prompt"}
+TEXT_FIELD: dict[Endpoint, str] = {"chat": "messages", "completions": "prompt"}
 
 
 class Ask:
@@ -80,10 +97,10 @@ class Ask:
     )
 
     def __init__(self, endpoint: Endpoint, body: bytes) -> None:
-        """Raises: Refused (`bad_json`, `bad_field`, `conflicting_max_tokens`)."""
+        """Raises: NotAdmitted (`bad_json`, `bad_field`, `conflicting_max_tokens`)."""
         self._raw = _decode_raw(body)
-        if _text_key[endpoint] not in self._raw:
-            raise Refused("bad_field", f"`{_text_key[endpoint]}` is missing", param=_text_key[endpoint])
+        if TEXT_FIELD[endpoint] not in self._raw:
+            raise NotAdmitted("bad_field", f"`{TEXT_FIELD[endpoint]}` is missing", param=TEXT_FIELD[endpoint])
         try:
             fields = _decoders[endpoint].decode(body)
         except msgspec.ValidationError as error:
@@ -133,11 +150,19 @@ class Ask:
             else:
                 self.counted_tokens = sum(map(len, decoded))
             return len(decoded)
-        raise Refused(
+        raise NotAdmitted(
             "bad_field",
             "`prompt` must be a text, a list of texts, a list of token ids, or a list of such lists",
             param="prompt",
         )
+
+    def fixed_tokens(self, message_overhead: int) -> int:
+        """What is no text: token ids as they came, and what a chat template adds to each message."""
+        return self.counted_tokens + self.messages * message_overhead
+
+    def estimated_tokens(self, message_overhead: int) -> int:
+        """The prompt's length without a tokenizer: UTF-8 bytes ÷ 4, rounded up for each text."""
+        return self.fixed_tokens(message_overhead) + sum(-(-len(text.encode()) // 4) for text in self.texts)
 
     def for_engine(self, served_model: str, max_tokens: int) -> bytes:
         """The body to send: the engine's model name, a bounded output, and usage asked for on streams."""
@@ -157,19 +182,19 @@ def _decode_raw(body: bytes) -> dict[str, Raw]:
         body.decode()
         return _raw_decoder.decode(body)
     except UnicodeDecodeError as error:
-        raise Refused("bad_json", f"the body is not UTF-8: byte {error.start} cannot be read") from None
+        raise NotAdmitted("bad_json", f"the body is not UTF-8: byte {error.start} cannot be read") from None
     except msgspec.ValidationError:
-        raise Refused("bad_json", "the body must be one JSON object") from None
+        raise NotAdmitted("bad_json", "the body must be one JSON object") from None
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused("bad_json", f"the body is not JSON: {error}") from None
+        raise NotAdmitted("bad_json", f"the body is not JSON: {error}") from None
 
 
-def _bad_field(error: msgspec.ValidationError) -> Refused:
+def _bad_field(error: msgspec.ValidationError) -> NotAdmitted:
     said, _, where = str(error).partition(" - at `$")
     param = where.rstrip("`").lstrip(".") or None
     if param is None and said.startswith("Object missing required field"):
         param = said.split("`")[1]
-    return Refused("bad_field", f"`{param}`: {said}" if param else said, param=param)
+    return NotAdmitted("bad_field", f"`{param}`: {said}" if param else said, param=param)
 
 
 def _asked_max_tokens(fields: _Common) -> int | None:
@@ -177,7 +202,7 @@ def _asked_max_tokens(fields: _Common) -> int | None:
     asked = fields.max_tokens or None
     other = (fields.max_completion_tokens or None) if isinstance(fields, _Chat) else None
     if asked is not None and other is not None and asked != other:
-        raise Refused(
+        raise NotAdmitted(
             "conflicting_max_tokens",
             f"max_tokens is {asked} and max_completion_tokens is {other}; send one of the two",
             param="max_completion_tokens",

@@ -1,0 +1,370 @@
+"""The fair queue: turns by rank and age, shares by weight, and what holds whatever comes and leaves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from policy.ageing import rank_after, waits_at_most_ms
+from policy.fairness import CostWeights, FairQueue, Waiting
+from wire.snapshot import PriorityClass
+
+CLASSES = {
+    "gold": PriorityClass(rank=0, ageing_ms=1_000),
+    "silver": PriorityClass(rank=2, ageing_ms=1_000, shed_order=1),
+    "bulk": PriorityClass(rank=5, ageing_ms=2_000, shed_order=2),
+}
+NEVER = PriorityClass(rank=7)
+
+
+def asked(
+    request_id: str, tenant: str = "a", priority_class: str = "gold", prompt: int = 10, output: int = 0
+) -> Waiting:
+    return Waiting(request_id, tenant, priority_class, prompt, output)
+
+
+def served(queue: FairQueue, now_ms: int = 0) -> list[str]:
+    """Everything that waits, in the order in which it is served at one moment."""
+    found = []
+    while (request := queue.pop(now_ms)) is not None:
+        found.append(request.request_id)
+    return found
+
+
+def test_an_empty_queue_gives_nothing():
+    queue = FairQueue(CLASSES, {})
+    assert queue.pop(0) is queue.peek(0) is queue.remove("absent") is None
+    assert len(queue) == queue.waiting_tokens == 0
+
+
+def test_the_better_rank_goes_first_and_within_it_the_older():
+    queue = FairQueue(CLASSES, {})
+    for at_ms, (name, priority_class) in enumerate([("1", "bulk"), ("2", "gold"), ("3", "silver"), ("4", "gold")]):
+        queue.push(asked(name, priority_class=priority_class), at_ms)
+    assert served(queue, 4) == ["2", "4", "3", "1"]
+
+
+def test_a_request_gains_a_rank_for_each_ageing_time():
+    queue = FairQueue(CLASSES, {})
+    queue.push(asked("old", priority_class="silver"), 0)
+    queue.push(asked("new"), 1_999)
+    assert _first(queue, 1_999) == "new"
+    assert _first(queue, 2_000) == "old"
+
+
+def _first(queue: FairQueue, now_ms: int) -> str:
+    request = queue.peek(now_ms)
+    assert request is not None
+    return request.request_id
+
+
+def test_a_class_that_never_ages_goes_strictly_by_rank():
+    queue = FairQueue({**CLASSES, "never": NEVER}, {})
+    queue.push(asked("old", priority_class="never"), 0)
+    queue.push(asked("new", priority_class="bulk"), 10**9)
+    assert served(queue, 10**9) == ["new", "old"]
+
+
+@pytest.mark.parametrize(
+    ("name", "bound_ms"), [("gold", 0), ("silver", 2 * 1_000), ("bulk", 5 * 2_000), ("never", None)]
+)
+def test_the_bound_is_the_time_to_gain_all_better_ranks(name: str, bound_ms: int | None):
+    classes = {**CLASSES, "never": NEVER}
+    assert waits_at_most_ms(classes[name], classes.values()) == bound_ms
+
+
+def test_without_a_better_rank_even_a_class_that_never_ages_has_a_bound():
+    assert waits_at_most_ms(NEVER, [NEVER, PriorityClass(rank=9)]) == 0
+    assert waits_at_most_ms(NEVER, []) == 0
+
+
+def test_a_request_of_no_class_waits_as_one_of_the_worst_rank():
+    queue = FairQueue(CLASSES, {})
+    queue.push(asked("none", priority_class=""), 0)
+    queue.push(asked("silver", priority_class="silver"), 0)
+    assert _first(queue, 0) == "silver"
+    assert _first(queue, 10_000) == "none"
+    unclassed = FairQueue({}, {})
+    unclassed.push(asked("any", priority_class=""), 0)
+    assert served(unclassed) == ["any"]
+
+
+classes_drawn = st.dictionaries(
+    st.sampled_from("abcdef"),
+    st.builds(PriorityClass, rank=st.integers(0, 5), ageing_ms=st.integers(0, 500)),
+    min_size=1,
+)
+
+
+@given(classes_drawn, st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 300)), max_size=60), st.data())
+def test_past_its_bound_nothing_that_arrived_later_goes_before_it(
+    classes: dict[str, PriorityClass], steps: list[tuple[str, int]], data: st.DataObject
+):
+    """With one tenant a class a turn is its request's own, so the bound is one of requests."""
+    serves = st.booleans()
+    queue, now_ms = FairQueue(classes, {}), 0
+    waiting: dict[str, tuple[str, int]] = {}
+    for number, (name, passed_ms) in enumerate(steps):
+        now_ms += passed_ms
+        if name in classes:
+            queue.push(asked(str(number), tenant=name, priority_class=name), now_ms)
+            waiting[str(number)] = (name, now_ms)
+        if data.draw(serves) and waiting:
+            request = queue.pop(now_ms)
+            assert request is not None
+            _, arrived_ms = waiting.pop(request.request_id)
+            for other, other_arrived_ms in waiting.values():
+                bound_ms = waits_at_most_ms(classes[other], classes.values())
+                if bound_ms is not None and now_ms - other_arrived_ms >= bound_ms:
+                    assert arrived_ms <= other_arrived_ms
+
+
+@given(st.builds(PriorityClass, rank=st.integers(0, 20), ageing_ms=st.integers(0, 10_000)), st.integers(0, 10**6))
+def test_a_rank_only_gets_better_with_time_and_never_passes_the_best(described: PriorityClass, waited_ms: int):
+    best = min(described.rank, 3)
+    ranks = [rank_after(described, waited, best) for waited in (-5, 0, waited_ms, waited_ms + 1)]
+    assert ranks[0] == ranks[1] == described.rank
+    assert ranks == sorted(ranks, reverse=True)
+    assert min(ranks) >= best
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.integers(1, 20), min_size=2),
+    st.integers(0, 2**32),
+)
+@settings(max_examples=30)
+def test_shares_are_those_of_the_weights_for_any_lengths(weights: dict[str, int], seed: int):
+    """Two tenants that always wait never differ by more than two of the largest requests, weighed (OSDI 2024, 4.1)."""
+    drawn = random.Random(seed)
+    queue, got, largest = FairQueue({}, weights), dict.fromkeys(weights, 0), 1_000 + 2 * 500
+    lengths = {name: (drawn.randint(1, 1_000), drawn.randint(0, 500)) for name in weights}
+    for name in weights:
+        for number in range(3):
+            queue.push(asked(f"{name}-{number}", name, "", *lengths[name]), 0)
+    for step in range(3_000):
+        request = queue.pop(step)
+        assert request is not None
+        prompt, expected = request.prompt_tokens, request.output_tokens
+        really = drawn.randint(0, expected)
+        queue.charge(request, really)
+        got[request.tenant] += max(1, prompt + 2 * expected) - 2 * (expected - really)
+        queue.push(request._replace(request_id=f"{request.tenant}+{step}"), step)
+        per_weight = [got[name] / weight for name, weight in weights.items()]
+        assert max(per_weight) - min(per_weight) <= 2 * largest / min(weights.values())
+
+
+def test_one_request_is_not_held_behind_anothers_hundred():
+    queue = FairQueue(CLASSES, {})
+    for number in range(100):
+        queue.push(asked(f"many-{number}", "many", prompt=5_000), 0)
+    queue.pop(1)
+    queue.push(asked("one", "one", prompt=5), 2)
+    assert served(queue, 3).index("one") <= 1
+
+
+def test_a_tenant_that_comes_back_has_no_credit_of_the_time_it_was_away():
+    queue = FairQueue(CLASSES, {})
+    queue.push(asked("early", "idle"), 0)
+    assert served(queue) == ["early"]
+    for number in range(100):
+        queue.push(asked(f"busy-{number}", "busy"), 1)
+    for _ in range(50):
+        queue.pop(1)
+    for number in range(50):
+        queue.push(asked(f"idle-{number}", "idle"), 2)
+    order = [name.split("-")[0] for name in served(queue, 2)]
+    assert order[:20].count("idle") == order[:20].count("busy") == 10
+
+
+def test_an_idle_queue_is_no_head_start():
+    queue = FairQueue(CLASSES, {})
+    for number in range(50):
+        queue.push(asked(f"first-{number}", "a"), 0)
+    served(queue)
+    for number in range(20):
+        queue.push(asked(f"b-{number}", "b"), 1)
+        queue.push(asked(f"a-{number}", "a"), 1)
+    order = [name.split("-")[0] for name in served(queue, 1)]
+    assert order[:20].count("a") == order[:20].count("b") == 10
+
+
+def test_a_correction_gives_no_credit_from_before_it_began_to_wait():
+    """What was expected too much comes back, but no further than to where all the others stand."""
+    queue = FairQueue(CLASSES, {})
+    queue.push(asked("large", "a", output=10_000), 0)
+    large = queue.pop(0)
+    assert large is not None
+    for number in range(50):
+        queue.push(asked(f"b-{number}", "b"), 1)
+    for _ in range(20):
+        queue.pop(1)
+    for number in range(50):
+        queue.push(asked(f"a-{number}", "a"), 2)
+    queue.charge(large, 0)
+    order = [name.split("-")[0] for name in served(queue, 2)]
+    assert order[:20].count("b") >= 10
+
+
+def test_output_costs_what_it_was_and_not_what_was_expected():
+    costs = CostWeights(prompt=1, output=3)
+    guessed, known = FairQueue({}, {}, costs), FairQueue({}, {}, costs)
+    for queue, expected in ((guessed, 400), (known, 0)):
+        for name in "ab":
+            for number in range(30):
+                queue.push(asked(f"{name}-{number}", name, "", 10, expected), 0)
+    orders = []
+    for queue in (guessed, known):
+        order = []
+        while (request := queue.pop(0)) is not None:
+            order.append(request.request_id)
+            queue.charge(request, 100 if request.tenant == "a" else 300)
+        orders.append(order)
+    assert orders[0] == orders[1]
+
+
+def test_a_weight_may_change_while_requests_wait():
+    queue = FairQueue({}, {"a": 1, "b": 1})
+    for number in range(100):
+        queue.push(asked(f"a-{number}", "a", ""), 0)
+        queue.push(asked(f"b-{number}", "b", ""), 0)
+    for _ in range(20):
+        queue.pop(0)
+    queue.configure({}, {"a": 3, "b": 1})
+    order = [name[0] for name in served(queue)]
+    assert order[:40].count("a") == pytest.approx(30, abs=1)
+
+
+def test_the_largest_weight_never_makes_service_free():
+    queue = FairQueue({}, {"huge": 2**53 - 1, "small": 1})
+    for number in range(3):
+        queue.push(asked(f"huge-{number}", "huge", ""), 0)
+        queue.push(asked(f"small-{number}", "small", ""), 0)
+    assert served(queue)[:2] == ["huge-0", "small-0"]
+
+
+def test_a_full_queue_sheds_of_the_highest_order_the_newest_of_whom_was_served_most():
+    queue = FairQueue(CLASSES, {})
+    assert queue.gives_way_to("gold") is None
+    queue.push(asked("gold", priority_class="gold"), 0)
+    queue.push(asked("silver", priority_class="silver"), 0)
+    assert queue.gives_way_to("silver") is queue.gives_way_to("bulk") is None
+    for name in ("served", "b-1", "b-2"):
+        queue.push(asked(name, "b", "bulk"), 1)
+    queue.push(asked("c-1", "c", "bulk"), 2)
+    for _ in range(3):
+        queue.pop(2)
+    victim = queue.gives_way_to("gold")
+    assert victim is not None
+    assert victim.request_id == "b-2"
+    assert queue.remove("b-2") == victim
+    # Equal ones never give way, whoever they are.
+    assert queue.gives_way_to("bulk") is None
+
+
+def test_the_same_request_does_not_wait_twice():
+    queue = FairQueue(CLASSES, {})
+    queue.push(asked("1"), 0)
+    with pytest.raises(ValueError, match="waits already"):
+        queue.push(asked("1", "b"), 1)
+    assert len(queue) == 1
+
+
+def test_a_turn_taken_by_another_tenant_leaves_its_own_behind():
+    """Many of one tenant that is served least do not hold up the class's older turns for another class."""
+    queue = FairQueue(CLASSES, {})
+    # `a` has been served much, so that what it waits with now keeps the class's oldest turn for long.
+    queue.push(asked("a-0", "a", "gold", prompt=10_000), 0)
+    queue.pop(0)
+    queue.push(asked("b-0", "b", "gold"), 0)
+    queue.push(asked("a-1", "a", "gold"), 0)
+    queue.push(asked("s-1", "s", "silver"), 1)
+    for number in range(50):
+        queue.push(asked(f"c-{number}", "c", "gold"), 2)
+    now_ms = 1 + (waits_at_most_ms(CLASSES["silver"], CLASSES.values()) or 0)
+    # Two turns of gold are older than silver's; after them silver's comes, whoever took those.
+    assert served(queue, now_ms).index("s-1") == 2
+
+
+class Model(RuleBasedStateMachine):
+    """Against a list of what waits: nothing is lost, nothing doubled, and nobody idles while some wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = FairQueue(CLASSES, {"a": 1, "b": 5})
+        self.waiting: dict[str, Waiting] = {}
+        self.running: list[Waiting] = []
+        self.now_ms = self.pushed = 0
+
+    @rule(
+        tenant=st.sampled_from("abc"),
+        priority_class=st.sampled_from([*CLASSES, "", "unknown"]),
+        prompt=st.integers(0, 9_999),
+        output=st.integers(0, 99),
+    )
+    def push(self, tenant: str, priority_class: str, prompt: int, output: int) -> None:
+        self.pushed += 1
+        request = asked(str(self.pushed), tenant, priority_class, prompt, output)
+        self.queue.push(request, self.now_ms)
+        self.waiting[request.request_id] = request
+
+    @rule(passed_ms=st.integers(0, 5_000))
+    def pop(self, passed_ms: int) -> None:
+        self.now_ms += passed_ms
+        coming = self.queue.peek(self.now_ms)
+        request = self.queue.pop(self.now_ms)
+        assert request == coming
+        assert (request is None) == (not self.waiting)
+        if request is None:
+            return
+        assert self.waiting.pop(request.request_id) == request
+        self.running.append(request)
+        same = [each for each in self.waiting.values() if each[1:3] == request[1:3]]
+        assert all(int(request.request_id) < int(each.request_id) for each in same), "not the oldest of its tenant"
+
+    @precondition(lambda self: self.waiting)
+    @rule(pick=st.integers(0, 99))
+    def leave(self, pick: int) -> None:
+        request_id = list(self.waiting)[pick % len(self.waiting)]
+        assert self.queue.remove(request_id) == self.waiting.pop(request_id)
+        assert self.queue.remove(request_id) is None
+
+    @precondition(lambda self: self.running)
+    @rule(output=st.integers(0, 999))
+    def end(self, output: int) -> None:
+        self.queue.charge(self.running.pop(), output)
+
+    @rule(weights=st.dictionaries(st.sampled_from("abc"), st.integers(1, 9)), keep=st.sampled_from([*CLASSES, None]))
+    def configure(self, weights: dict[str, int], keep: str | None) -> None:
+        self.queue.configure({name: CLASSES[name] for name in CLASSES if name == keep or keep is None}, weights)
+
+    @rule(priority_class=st.sampled_from([*CLASSES, "unknown"]))
+    def shed(self, priority_class: str) -> None:
+        victim = self.queue.gives_way_to(priority_class)
+        assert victim is None or self.waiting[victim.request_id] == victim
+
+    @invariant()
+    def counts_hold(self) -> None:
+        assert len(self.queue) == len(self.waiting)
+        assert self.queue.waiting_tokens == sum(each.tokens for each in self.waiting.values())
+
+    def teardown(self) -> None:
+        self.now_ms += 10**6
+        assert sorted(served(self.queue, self.now_ms)) == sorted(self.waiting)
+
+
+TestModel = Model.TestCase
+
+
+def test_the_same_calls_give_the_same_order():
+    def run(build: Callable[[], FairQueue]) -> list[str]:
+        queue = build()
+        for number in range(200):
+            queue.push(asked(str(number), f"t-{number * 7 % 13}", list(CLASSES)[number % 3], number), number)
+        return served(queue, 200)
+
+    assert run(lambda: FairQueue(CLASSES, {})) == run(lambda: FairQueue(CLASSES, {}))
