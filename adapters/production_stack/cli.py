@@ -1,0 +1,103 @@
+"""`headworks-router-config`: enrol once, follow the configuration, keep the router's file, until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from adapters.production_stack import settings
+from adapters.production_stack.router_file import Choices
+from adapters.production_stack.writer import RouterConfig
+from wire import VERSION
+from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
+from wire.settings import BadSetting, Setting, check_all
+from wire.target import TargetClient, TargetRefused
+
+log = logging.getLogger("headworks.router-config")
+_OPTIONS: tuple[Setting[Any], ...] = (
+    settings.CONTROL_URL,
+    settings.JOIN_TOKEN_FILE,
+    settings.NAME,
+    settings.STATE_DIR,
+    settings.FILE,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 after SIGTERM, 1 where it cannot start or go on, 2 for a bad setting; stderr says why."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        enrolment, file = _options(argv)
+        check_all(settings.SETTINGS)
+        choices = Choices(settings.ROUTING_LOGIC.read(), settings.SESSION_KEY.read(), settings.HEALTH_CHECKS.read())
+        return asyncio.run(follow(enrolment, file, choices))
+    except (BadSetting, CannotEnrol, TargetRefused) as error:
+        print(f"headworks-router-config: {error}", file=sys.stderr)
+        return 2 if isinstance(error, BadSetting) else 1
+
+
+def _options(argv: Sequence[str] | None) -> tuple[Enrolment, Path]:
+    parser = argparse.ArgumentParser(
+        prog="headworks-router-config",
+        description="Write the dynamic configuration file of vLLM production-stack's router from the configuration "
+        "of a control plane, again at each change.",
+    )
+    for row in _OPTIONS:
+        option = "--" + row.name.removeprefix("HEADWORKS_ROUTER_CONFIG_").lower().replace("_", "-")
+        parser.add_argument(option, dest=row.name, help=f"{row.reason} ({row.name})".replace("%", "%%"))
+    given = vars(parser.parse_args(argv))
+    value = {row.name: row.read_option(given[row.name]) for row in _OPTIONS}
+    file_is_asked_for = given[settings.JOIN_TOKEN_FILE.name] is not None
+    enrolment = Enrolment(
+        kind="gateway",
+        control_url=value[settings.CONTROL_URL.name],
+        name=own_name("gateway", value[settings.NAME.name]),
+        version=VERSION,
+        state_dir=value[settings.STATE_DIR.name],
+        join_token="" if file_is_asked_for else settings.JOIN_TOKEN.read(),
+        join_token_file=value[settings.JOIN_TOKEN_FILE.name],
+    )
+    return enrolment, value[settings.FILE.name]
+
+
+async def follow(enrolment: Enrolment, file: Path, choices: Choices) -> int:
+    """Keep the file until SIGTERM or SIGINT; the exit status. Raises: CannotEnrol, TargetRefused."""
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    stop = asyncio.create_task(asked.wait(), name="signal")
+    following = asyncio.create_task(_follow(enrolment, file, choices), name="configuration")
+    await asyncio.wait((stop, following), return_when=asyncio.FIRST_COMPLETED)
+    if following.done():
+        stop.cancel()
+        # It never ends by itself but with an error.
+        await following
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    return 0
+
+
+async def _follow(enrolment: Enrolment, file: Path, choices: Choices) -> None:
+    await enrol_once(enrolment)
+    router = RouterConfig(file, choices)
+    client = TargetClient(
+        control_url=enrolment.control_url,
+        state_dir=enrolment.state_dir,
+        on_snapshot=router.on_snapshot,
+        enrol_again=EnrolAgain(enrolment),
+    )
+    client.load_last_known_good()
+    log.info("router %s: its file is %s", enrolment.name, file)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(client.run())
+        tasks.create_task(router.run())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
