@@ -50,10 +50,27 @@ app.conf.update(
             "schedule": 60.0,
             "options": {"expires": 50},
         },
+        "forget-expired-limits": {"task": "controlplane.tenants.tasks.forget_expired_limits", "schedule": 60.0},
+        "forget-expired-overrides": {
+            "task": "controlplane.breakers.tasks.forget_expired_overrides",
+            "schedule": crontab(minute="7"),
+        },
         "expire-acts": {"task": "controlplane.fleet.tasks.expire_acts", "schedule": 60.0},
         "prune-acts": {"task": "controlplane.fleet.tasks.prune_acts", "schedule": crontab(minute="47")},
         "prune-alerts": {"task": "controlplane.alerts.tasks.prune", "schedule": crontab(minute="37")},
         "settle-incidents": {"task": "controlplane.alerts.tasks.settle_incidents", "schedule": 60.0},
+        "measure-pools": {
+            "task": "controlplane.configs.tasks.measure_pools",
+            "schedule": 60.0,
+            "options": {"expires": 50},
+        },
+        # The stage says itself when it is due (HEADWORKS_STAGE_LOOK_SECONDS).
+        "watch-stage": {
+            "task": "controlplane.configs.tasks.watch_stage",
+            "schedule": 2.0,
+            "options": {"expires": 10},
+        },
+        "forget-answers": {"task": "controlplane.core.tasks.forget_answers", "schedule": 600.0},
         "prune-revisions": {"task": "controlplane.configs.tasks.prune_revisions", "schedule": crontab(minute="17")},
     },
 )

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from controlplane import config_commands
 from controlplane import settings_rows as rows
+from controlplane.core import oidc_rows
 from controlplane.core.kept import CannotStart
 from controlplane.demo.ports import FIRST_PORT_MAX
 from controlplane.telemetry import settings_rows as telemetry_rows
@@ -33,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
     os.umask(0o077)
     arguments = _parser().parse_args(argv)
     try:
-        check_all((*rows.SETTINGS, *telemetry_rows.SETTINGS))
+        check_all((*rows.SETTINGS, *telemetry_rows.SETTINGS, *oidc_rows.SETTINGS))
         return int(arguments.run(arguments) or 0)
     except (BadSetting, CannotStart) as error:
         print(f"headworks: {error}", file=sys.stderr)
@@ -65,17 +67,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     user.add_argument("username")
     user.add_argument("--role", choices=["viewer", "operator", "admin"], default="viewer", help=_ROLE_HELP)
+    _add_tenants(user)
     user.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
     token = add("create-token", _create_token, "Make an API token for a user and print it, this once.")
     token.add_argument("username")
     token.add_argument("name")
     token.add_argument("--role", choices=["viewer", "operator", "admin"], default="viewer", help=_ROLE_HELP)
+    _add_tenants(token)
+    token.add_argument(
+        "--scope",
+        action="append",
+        metavar="TAG",
+        help="it makes the calls of this tag of /api/v1/docs alone, or `metrics`; as often as needed (default: all)",
+    )
     token.add_argument("--days", type=int, default=90, help="it expires after so many (default: %(default)s)")
     join = add(
         "join-token", _join_token, "Make a join token, with which one gateway or node agent enrols, and print it."
     )
     join.add_argument("kind", choices=["gateway", "node"])
     join.add_argument("--name", default="", help="the only name it is good for (default: any)")
+    config_commands.add_to(commands, _unit_from_shell)
     add(
         "export-metrics",
         _export_metrics,
@@ -108,6 +119,11 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("name", help="a file of bench/, without .py")
     bench.add_argument("options", nargs=argparse.REMAINDER, help="options of the benchmark itself")
     return parser
+
+
+def _add_tenants(command: argparse.ArgumentParser) -> None:
+    text = "limit it to this tenant; as often as needed (default: the whole fleet, or all that the user has)"
+    command.add_argument("--tenant", action="append", metavar="NAME", help=text)
 
 
 def _first_port(text: str) -> int:
@@ -307,17 +323,20 @@ def _migrate(arguments: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _unit_from_shell() -> Iterator[UnitOfWork]:
+def _unit_from_shell(reason: str = "made from the shell", dry_run: bool = False) -> Iterator[UnitOfWork]:
     """A write by who may run this program. What is refused ends it with status 1."""
     _open_database()
     from controlplane.core.changes import Actor, unit_of_work
     from controlplane.core.errors import Refused
+    from controlplane.core.fields import SHOWN_PROBLEMS
 
     try:
-        with _plain_storage_trouble(), unit_of_work(Actor("shell", "headworks"), "made from the shell") as unit:
+        with _plain_storage_trouble(), unit_of_work(Actor("shell", "headworks"), reason, dry_run=dry_run) as unit:
             yield unit
     except Refused as error:
-        raise SystemExit(f"headworks: {error}") from error
+        # The message has the first few.
+        more = [f"{problem.path}: {problem.message}" for problem in error.problems[SHOWN_PROBLEMS:]]
+        raise SystemExit("\n".join([f"headworks: {error}", *more])) from error
 
 
 def _create_user(arguments: argparse.Namespace) -> None:
@@ -325,7 +344,9 @@ def _create_user(arguments: argparse.Namespace) -> None:
     with _unit_from_shell() as unit:
         from controlplane.core import users
 
-        users.create(unit, arguments.username, {"role": arguments.role, "password": password})
+        given = {"role": arguments.role, "password": password, "tenants": arguments.tenant}
+        users.create(unit, arguments.username, given)
+    _print_warnings(unit)
     if not arguments.password_stdin:
         print(password)
 
@@ -334,8 +355,17 @@ def _create_token(arguments: argparse.Namespace) -> None:
     with _unit_from_shell() as unit:
         from controlplane.core import api_tokens
 
-        _, secret = api_tokens.create(unit, arguments.username, arguments.name, arguments.role, days=arguments.days)
+        bounds = {"tenants": arguments.tenant, "scopes": arguments.scope}
+        _, secret = api_tokens.create(
+            unit, arguments.username, arguments.name, arguments.role, days=arguments.days, **bounds
+        )
+    _print_warnings(unit)
     print(secret)
+
+
+def _print_warnings(unit: UnitOfWork) -> None:
+    for warning in unit.warnings:
+        print(f"headworks: {warning.message}", file=sys.stderr)
 
 
 def _join_token(arguments: argparse.Namespace) -> None:

@@ -143,6 +143,7 @@ STORAGES = {
 
 _https = rows.HTTPS.read()
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
+SESSION_ENGINE = "controlplane.core.sessions"
 SESSION_COOKIE_AGE = int(timedelta(hours=rows.SESSION_HOURS.read()).total_seconds())
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "headworks_session", "headworks_csrf"

@@ -172,13 +172,29 @@ TRUSTED_PROXIES: Setting[tuple[IPv4Network | IPv6Network, ...]] = Setting(
 LANGUAGE = Setting(
     "HEADWORKS_LANGUAGE", "en", "Language of pages until the browser asks for another that exists.", one_of("en", "tr")
 )
-SESSION_HOURS = Setting("HEADWORKS_SESSION_HOURS", 12, "A log-in lasts one shift.", whole_number(1, 24 * 30))
+SESSION_HOURS = Setting(
+    "HEADWORKS_SESSION_HOURS", 12, "A log-in lasts one shift, however busy.", whole_number(1, 24 * 30)
+)
+SESSION_IDLE_MINUTES = Setting(
+    "HEADWORKS_SESSION_IDLE_MINUTES",
+    120,
+    "A log-in ends when its person has opened no page for so long; what an open page asks for by itself does not "
+    "count. 0: only HEADWORKS_SESSION_HOURS ends it, as a wall display wants.",
+    whole_number(0, 30 * 24 * 60),
+)
 LOGIN_FAILURES_MAX = Setting(
     "HEADWORKS_LOGIN_FAILURES_MAX",
     5,
     "Wrong passwords that one name may give from one address before it must wait: a person needs three or four tries, "
     "a list of common passwords thousands.",
     whole_number(1, 1000),
+)
+LOGIN_ADDRESS_FAILURES_MAX = Setting(
+    "HEADWORKS_LOGIN_ADDRESS_FAILURES_MAX",
+    100,
+    "Wrong passwords that one address may give with all names together: a few people behind one address reach a "
+    "dozen, who tries one password with every name hundreds.",
+    whole_number(1, 100_000),
 )
 LOGIN_WINDOW_MINUTES = Setting(
     "HEADWORKS_LOGIN_WINDOW_MINUTES",
@@ -197,6 +213,19 @@ ARTIFACT_MAX_BYTES = Setting(
     64 << 20,
     "Largest tokenizer file; the largest public ones are about 35 MB.",
     whole_number(1024, 1 << 30),
+)
+STAGE_LOOK_SECONDS = Setting(
+    "HEADWORKS_STAGE_LOOK_SECONDS",
+    5,
+    "How often the worker looks at a staged change: what its targets say, and what its query does.",
+    whole_number(1, 3600),
+)
+CONFIG_REMOVALS_PERCENT = Setting(
+    "HEADWORKS_CONFIG_REMOVALS_PERCENT",
+    10,
+    "A document of the configuration that would remove more of a section than this is applied only with "
+    "`allow_removals`: it may be half a document.",
+    whole_number(0, 100),
 )
 PUBLISH_QUIET_MS = Setting(
     "HEADWORKS_PUBLISH_QUIET_MS",
@@ -239,6 +268,24 @@ REVISIONS_KEEP_DAYS = Setting(
     90,
     "Revisions younger than this are kept, however many.",
     whole_number(1, 3650),
+)
+IDEMPOTENCY_KEEP_HOURS = Setting(
+    "HEADWORKS_IDEMPOTENCY_KEEP_HOURS",
+    24,
+    "A write that comes again with its Idempotency-Key within this time is answered as the first time.",
+    whole_number(1, 24 * 30),
+)
+IDEMPOTENCY_KEYS_MAX = Setting(
+    "HEADWORKS_IDEMPOTENCY_KEYS_MAX",
+    10_000,
+    "Answers kept for one caller; beyond, the oldest are forgotten before their time.",
+    whole_number(100, 1_000_000),
+)
+IDEMPOTENCY_BYTES_MAX = Setting(
+    "HEADWORKS_IDEMPOTENCY_BYTES_MAX",
+    268_435_456,
+    "Space of the kept answers of all callers; beyond, the oldest are forgotten before their time.",
+    whole_number(1_048_576, 1_099_511_627_776),
 )
 JOIN_TOKEN_MINUTES = Setting(
     "HEADWORKS_JOIN_TOKEN_MINUTES", 60, "A join token that is not used expires.", whole_number(1, 7 * 24 * 60)
@@ -343,6 +390,12 @@ ACTS_KEEP_DAYS = Setting(
     90,
     "Acts that ended so long ago are forgotten; the audit keeps who asked for them.",
     whole_number(1, 3650),
+)
+LITELLM_AT_ROOT = Setting(
+    "HEADWORKS_LITELLM_AT_ROOT",
+    False,
+    "Answer LiteLLM-shaped calls at /key/… and /team/… too, for scripts that cannot be given /api/litellm as base URL.",
+    yes_or_no,
 )
 
 SETTINGS: tuple[Setting[object], ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Setting))

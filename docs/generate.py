@@ -16,10 +16,12 @@ DOCS = Path(__file__).resolve().parent
 
 SETTINGS_MODULES = {
     "controlplane.settings_rows": "Control plane",
+    "controlplane.core.oidc_rows": "Control plane: log-in by an OpenID Connect provider",
     "controlplane.telemetry.settings_rows": "Control plane: metrics, decisions, recorded series",
     "gateway.settings": "Gateway",
     "gpu_agent.settings": "Agent on a GPU node",
     "gpu_agent.merged.settings": "Merged page of Triton and vLLM",
+    "adapters.production_stack.settings": "Router of vLLM production-stack",
 }
 
 _SETTINGS_HEAD = """\

@@ -41,7 +41,7 @@ def kept_budgets(state_dir: Path) -> dict[str, KeptDay]:
         return msgspec.json.decode(data, type=dict[str, KeptDay])
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         log.warning("what was used of the daily token budgets is not known, nothing is assumed: %s", error)
         return {}
 
@@ -63,6 +63,8 @@ class BudgetKeeper:
         """Write what is new for the last time."""
         self._ending.set()
         await self._task
+        # The task may have been writing when it was told, and more was used meanwhile.
+        await self._keep()
 
     async def _run(self) -> None:
         while not self._ending.is_set():

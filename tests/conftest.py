@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,26 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
     if database["ENGINE"].endswith("sqlite3"):
         worker = os.environ.get("PYTEST_XDIST_WORKER", "only")
         database.setdefault("TEST", {})["NAME"] = str(settings.DATA_DIR / f"test-{worker}.sqlite3")
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """Between tests that commit all rows go. The audit's own guard, which refuses that, is off meanwhile."""
+    from django.db import connection, transaction
+
+    from controlplane.core.append_only import set_guard, take_guard_off
+
+    flush = connection.ops.execute_sql_flush
+
+    def unguarded(statements: Iterable[str]) -> None:
+        with transaction.atomic():
+            take_guard_off(connection)
+            flush(statements)
+            set_guard(connection)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection.ops, "execute_sql_flush", unguarded)
+        yield
 
 
 @pytest.fixture(scope="session")

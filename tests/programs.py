@@ -44,6 +44,7 @@ PROGRAMS = {
     "redis-server": Program("redis-server", "redis-server"),
     "systemd-analyze": Program("systemd", "systemd-analyze"),
     "victoria-metrics": Program("victoria-metrics", "victoria-metrics"),
+    "vmagent": Program("victoria-metrics", "vmagent"),
 }
 
 if __name__ == "__main__":

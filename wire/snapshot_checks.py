@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from wire.canonical import Document
 from wire.problems import Problem, pointer, type_problems
-from wire.snapshot import Cascade, Engine, GatewaySnapshot, NodeEngine, Route, Snapshot, Tenant
+from wire.snapshot import Cascade, Engine, GatewaySnapshot, NodeEngine, Pool, Route, Snapshot, Tenant
 
 _ENGINE_URL = re.compile(
     r"https?://(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:(?P<port>[0-9]{1,5}))?"
@@ -83,6 +83,7 @@ def gateway_references(snapshot: GatewaySnapshot) -> list[Problem]:
         problems += _unknown(f"{pointer('/engines', name)}/pool", "pool", engine.pool, s.pools)
     for name, route in s.routes.items():
         problems += route_problems(name, route, s.models, s.tenants, s.priority_classes, s.pools)
+        problems += _same_model_problems(name, route, s.pools)
     for name, override in s.overrides.items():
         subjects: Container[str] = s.pools if override.subject_kind == "pool" else s.engines
         path = f"{pointer('/overrides', name)}/subject"
@@ -161,6 +162,21 @@ def _cascade_problems(path: str, route: Route, cascade: Cascade, pools: Containe
         message = "`low_confidence` and `confidence_permille` need each other"
         problems.append(Problem(f"{path}/confidence_permille", "one_of", message))
     return problems
+
+
+def _same_model_problems(name: str, route: Route, pools: Mapping[str, Pool]) -> list[Problem]:
+    """A cascade that would ask one model twice. Names that do not exist are told of elsewhere."""
+    if route.cascade is UNSET or route.cascade.pool not in pools:
+        return []
+    small = pools[route.cascade.pool].model
+    others = sorted((route.pools or {}).keys() - {route.cascade.pool})
+    same = [pool for pool in others if pool in pools and pools[pool].model == small]
+    if not same:
+        return []
+    message = (
+        f"{', '.join(same)} and {route.cascade.pool} serve the same model, {small!r}; a cascade needs a smaller one"
+    )
+    return [Problem(f"{pointer('/routes', name)}/cascade/pool", "same_model", message)]
 
 
 def _unknown(path: str, kind: str, name: str, known: Container[str]) -> list[Problem]:

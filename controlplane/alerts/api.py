@@ -17,6 +17,7 @@ from controlplane.core.errors import Forbidden
 from controlplane.core.fields import ShownAs
 from controlplane.core.models import Target, TargetKind
 from controlplane.core.nouns import PAGE_ROWS, PAGE_ROWS_MAX
+from controlplane.core.preconditions import tagged
 from controlplane.core.rest import After, Filter, Id, Limit, Page, changes_of, json_answer
 from controlplane.core.security import TargetAuth, admin, calling_target, operator, viewer
 from controlplane.core.writes import Options, WriteAnswer, perform
@@ -78,7 +79,8 @@ def list_incidents(
 @router.get("/incidents/{incident_id}", auth=viewer, response=dict[str, Any], tags=["incidents"], summary="Read one")
 def read_incident(request: HttpRequest, incident_id: Id) -> Document:
     """With its time line, the oldest line first, its events, the last received first, and its deliveries."""
-    return _whole(incidents.get(incident_id))
+    incident = incidents.get(incident_id)
+    return tagged(request, incidents.describe(incident), _whole(incident))
 
 
 @router.post(
@@ -96,13 +98,18 @@ def resolve_incident(request: HttpRequest, incident_id: Id, options: Options) ->
 
 @router.get("/cordon-policy", auth=viewer, response=dict[str, Any], tags=["cordon policy"], summary="Read the policy")
 def read_policy(request: HttpRequest) -> Document:
-    return policy.describe(policy.get())
+    return tagged(request, policy.describe(policy.get()))
 
 
 @router.patch("/cordon-policy", auth=admin, response=WriteAnswer, tags=["cordon policy"], summary="Change the policy")
 def change_policy(request: HttpRequest, options: Options, body: PolicyBody) -> WriteAnswer:
     """Whether a critical fault of the hardware cordons its node, and of how many nodes at most within a window."""
-    return perform(request, options, lambda unit: policy.describe(policy.update(unit, body)))
+    return perform(
+        request,
+        options,
+        lambda unit: policy.describe(policy.update(unit, body)),
+        current=lambda: policy.describe(policy.get()),
+    )
 
 
 def _whole(incident: rows.Incident) -> Document:

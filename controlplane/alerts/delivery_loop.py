@@ -12,7 +12,7 @@ from controlplane.alerts.delivery_plan import Outcome, Reason
 from controlplane.alerts.models import Delivery
 from controlplane.alerts.outgoing import attempt
 from controlplane.alerts.services import attempts
-from controlplane.configs.idle import give_back_connection
+from controlplane.core.idle import give_back_connection
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from controlplane.alerts.models import Delivery, Incident, IncidentState, Receiv
 from controlplane.alerts.services.incidents import fingerprint
 from controlplane.alerts.transport import post
 from controlplane.alerts.webhook import DELIVERY_HEADER, SIGNATURE_HEADER, Alert, message, signature
-from controlplane.configs.idle import give_back_connection
+from controlplane.core.idle import give_back_connection
 from controlplane.core.sealed import unsealed
 
 TEST_LABELS: Mapping[str, str] = {"alertname": "HeadworksTest", "severity": "info"}

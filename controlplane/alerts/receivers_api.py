@@ -19,6 +19,7 @@ from controlplane.alerts.services.receivers import RECEIVERS, ReceiverFields, se
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.fields import ShownAs
 from controlplane.core.nouns import PAGE_ROWS
+from controlplane.core.preconditions import IF_MATCH, IF_NONE_MATCH, Current, tagged
 from controlplane.core.rest import Filter, Limit, Page, changes_of
 from controlplane.core.security import admin, operator, viewer
 from controlplane.core.writes import Options, WriteAnswer, perform
@@ -45,35 +46,49 @@ def list_receivers(request: HttpRequest, limit: Limit = PAGE_ROWS, after: Filter
     return Page(items=[RECEIVERS.describe(row) for row in found], next=following)
 
 
-@router.post("/receivers", auth=admin, response={201: WriteAnswer}, summary="Create receiver; its secret is shown once")
+@router.post(
+    "/receivers", auth=admin, response={201: WriteAnswer}, summary="Create receiver; its secret is shown once",
+    openapi_extra=IF_NONE_MATCH,
+)  # fmt: skip
 def create_receiver(request: HttpRequest, options: Options, body: NewReceiver) -> Status[WriteAnswer]:
     """A webhook, told of every incident from `min_severity` on. Each message is signed with `secret`."""
     name = body.pop("name", "")
-    return Status(HTTPStatus.CREATED, _with_secret(request, options, lambda unit: RECEIVERS.create(unit, name, body)))
+    answer = _with_secret(
+        request, options, lambda unit: RECEIVERS.create(unit, name, body), lambda: RECEIVERS.known(name)
+    )
+    return Status(HTTPStatus.CREATED, answer)
 
 
 @router.get("/receivers/{name}", auth=viewer, response=dict[str, Any], summary="Read receiver")
 def read_receiver(request: HttpRequest, name: str) -> Document:
-    return RECEIVERS.describe(RECEIVERS.get(name))
+    return tagged(request, _public(name))
 
 
 @router.patch("/receivers/{name}", auth=admin, response=WriteAnswer, summary="Change receiver")
 def change_receiver(request: HttpRequest, name: str, options: Options, body: ReceiverChanges) -> WriteAnswer:
     """While it is not enabled nothing is sent and no new incident noted for it; what waits is sent when it is again,
     with the end of what it was told of."""
-    return perform(request, options, lambda unit: RECEIVERS.describe(RECEIVERS.update(unit, name, body)))
+    return perform(
+        request,
+        options,
+        lambda unit: RECEIVERS.describe(RECEIVERS.update(unit, name, body)),
+        current=lambda: _public(name),
+    )
 
 
 @router.delete("/receivers/{name}", auth=admin, response=WriteAnswer, summary="Delete receiver")
 def delete_receiver(request: HttpRequest, name: str, options: Options) -> WriteAnswer:
     """Its messages go with it, those that wait too."""
-    return perform(request, options, lambda unit: RECEIVERS.delete(unit, name))
+    return perform(request, options, lambda unit: RECEIVERS.delete(unit, name), current=lambda: _public(name))
 
 
-@router.post("/receivers/{name}/rotate-secret", auth=admin, response=WriteAnswer, summary="New secret; shown once")
+@router.post(
+    "/receivers/{name}/rotate-secret", auth=admin, response=WriteAnswer, summary="New secret; shown once",
+    openapi_extra=IF_MATCH,
+)  # fmt: skip
 def rotate_secret(request: HttpRequest, name: str, options: Options) -> WriteAnswer:
     """Every attempt from now on is signed with the new one."""
-    return _with_secret(request, options, lambda unit: RECEIVERS.rotate_secret(unit, name))
+    return _with_secret(request, options, lambda unit: RECEIVERS.rotate_secret(unit, name), lambda: _public(name))
 
 
 @router.post("/receivers/{name}/test", auth=admin, response=Tried, summary="Send a test message now")
@@ -98,7 +113,7 @@ def list_deliveries(
 
 @router.get("/deliveries/{delivery_id}", auth=viewer, response=dict[str, Any], summary="Read delivery")
 def read_delivery(request: HttpRequest, delivery_id: uuid.UUID) -> Document:
-    return deliveries.describe(deliveries.get(delivery_id))
+    return tagged(request, deliveries.describe(deliveries.get(delivery_id)))
 
 
 @router.post("/deliveries/{delivery_id}/resend", auth=operator, response=WriteAnswer, summary="Send a failed one again")
@@ -107,11 +122,17 @@ def resend_delivery(request: HttpRequest, delivery_id: uuid.UUID, options: Optio
     return perform(request, options, lambda unit: deliveries.describe(deliveries.resend(unit, delivery_id)))
 
 
-def _with_secret(request: HttpRequest, options: Options, act: Callable[[UnitOfWork], Receiver]) -> WriteAnswer:
+def _public(name: str) -> Document:
+    return RECEIVERS.describe(RECEIVERS.get(name))
+
+
+def _with_secret(
+    request: HttpRequest, options: Options, act: Callable[[UnitOfWork], Receiver], current: Current
+) -> WriteAnswer:
     made: list[Receiver] = []
 
     def noted(unit: UnitOfWork) -> Document:
         made.append(act(unit))
         return RECEIVERS.describe(made[0])
 
-    return perform(request, options, noted, secret=lambda: secret_of(made[0]))
+    return perform(request, options, noted, current=current, secret=lambda: secret_of(made[0]))

@@ -13,8 +13,8 @@ from controlplane.alerts.models import Rule
 from controlplane.alerts.services import evaluations
 from controlplane.alerts.services.evaluations import Found
 from controlplane.alerts.services.incidents import fingerprint
-from controlplane.configs.idle import give_back_connection
 from controlplane.core.fields import epoch_ms
+from controlplane.core.idle import give_back_connection
 from controlplane.core.reported import storable_text
 from controlplane.telemetry import query
 from controlplane.telemetry.results import number

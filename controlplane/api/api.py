@@ -16,23 +16,29 @@ from ninja.openapi.schema import OpenAPISchema
 from controlplane.alerts.api import router as alerts
 from controlplane.alerts.receivers_api import router as receivers
 from controlplane.alerts.rules_api import router as rules
-from controlplane.api.docs import STREAM_OPERATION, LocalSwagger, add_refusals
+from controlplane.api.docs import STREAM_OPERATION, LocalSwagger, add_headers, add_refusals
 from controlplane.api.failed import failure
 from controlplane.api.parser import UniqueNames
 from controlplane.breakers.api import router as breakers
 from controlplane.configs.api import router as configs
+from controlplane.configs.document_api import router as document
+from controlplane.configs.stage_api import router as stages
 from controlplane.configs.stream import PATH as STREAM_PATH
 from controlplane.configs.targets_api import TargetOrAdmin, read_artifact
 from controlplane.configs.targets_api import router as own_targets
+from controlplane.core.answer_headers import answer_headers
 from controlplane.core.api import router as core
 from controlplane.core.changes import REASON_MAX_CHARACTERS
-from controlplane.core.errors import Malformed, Refused, TooLarge, problem_response
+from controlplane.core.errors import Refused, TooLarge, problem_response
+from controlplane.core.json_text import not_json
+from controlplane.core.scope import note_tags
 from controlplane.core.targets_api import router as targets
 from controlplane.fleet.acts_api import router as acts
 from controlplane.fleet.api import router as fleet
 from controlplane.routing.api import router as routing
 from controlplane.telemetry.decisions.api import router as decisions
 from controlplane.telemetry.recording.api import router as recording
+from controlplane.telemetry.writers_api import router as metric_writers
 from controlplane.tenants.api import router as tenants
 from wire.problems import Problem, pointer
 
@@ -44,7 +50,14 @@ class HeadworksAPI(NinjaAPI):
         schema = super().get_openapi_schema(**options)
         schema["paths"][STREAM_PATH] = {"get": deepcopy(STREAM_OPERATION)}
         add_refusals(schema)
+        add_headers(schema)
         return schema
+
+    def create_response(self, request: HttpRequest, data: Any, **options: Any) -> HttpResponse:
+        response = super().create_response(request, data, **options)
+        for name, value in answer_headers(request).items():
+            response[name] = value
+        return response
 
 
 api = HeadworksAPI(
@@ -55,6 +68,8 @@ api = HeadworksAPI(
     docs=LocalSwagger(),
     docs_url="docs",
 )
+
+api.add_decorator(note_tags, mode="view")
 
 # One address has one set of methods, which one router must hold; fleet has the DELETE of this one.
 fleet.get(
@@ -70,12 +85,15 @@ for _router in (
     routing,
     breakers,
     configs,
+    document,
+    stages,
     targets,
     core,
     alerts,
     receivers,
     rules,
     recording,
+    metric_writers,
     decisions,
 ):
     api.add_router("", _router)
@@ -112,7 +130,7 @@ def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
     if isinstance(error.__cause__, Refused):
         return problem_response(error.__cause__)
     if error.status_code == HTTPStatus.BAD_REQUEST:
-        return problem_response(Malformed("the body is not JSON"))
+        return problem_response(not_json())
     refused = Refused(str(error))
     refused.status = HTTPStatus(error.status_code)
     return problem_response(refused)

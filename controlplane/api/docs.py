@@ -9,6 +9,8 @@ from django.shortcuts import render
 from ninja import NinjaAPI
 from ninja.openapi.docs import DocsBase
 
+from controlplane.core import idempotency, preconditions
+
 
 class LocalSwagger(DocsBase):
     def render_page(self, request: HttpRequest, api: NinjaAPI, **kwargs: Any) -> HttpResponse:
@@ -58,6 +60,65 @@ def add_refusals(schema: dict[str, Any]) -> None:
     for methods in schema["paths"].values():
         for operation in methods.values():
             operation["responses"].update(_EVERYWHERE)
+
+
+_IDEMPOTENCY_KEY = {
+    "name": idempotency.HEADER,
+    "in": "header",
+    "description": (
+        "Names the request: sent again with the same key by the same caller, it is answered as the first time and done "
+        "once. 422 `idempotency_key_reused` where the key named another request."
+    ),
+    "schema": {"type": "string", "pattern": idempotency.KEY_PATTERN},
+}
+_ETAG = {"description": "Of the row's public form, for If-Match.", "schema": {"type": "string"}}
+_REPLAYED = {
+    "description": "`true` where this is the stored answer to a request that came before with the same key.",
+    "schema": {"type": "string", "const": "true"},
+}
+_PRECONDITION_FAILED = {
+    "description": "The row is not as If-Match or If-None-Match says; ETag says how it stands, where there is one.",
+    "headers": {"ETag": _ETAG},
+    "content": _PROBLEM_CONTENT,
+}
+_EDITS = frozenset({"patch", "put", "delete"})
+
+
+def add_headers(schema: dict[str, Any]) -> None:
+    """Say which headers writes take, and which they and the reads of single rows answer with."""
+    written: dict[str, set[str]] = {}
+    for path, methods in schema["paths"].items():
+        written[path] = {method for method, operation in methods.items() if _is_write(operation)}
+        for method in written[path]:
+            _describe_write(methods[method], edits=method in _EDITS)
+    for path, methods in schema["paths"].items():
+        # A row is what is edited where it is read, or acted on below.
+        acted_on = path.endswith("}") and any(written[other] for other in written if other.startswith(f"{path}/"))
+        if "get" in methods and (acted_on or written[path] & _EDITS):
+            _answers_with(methods["get"], {"ETag": _ETAG})
+
+
+def _is_write(operation: dict[str, Any]) -> bool:
+    """Every write needs a reason; lists only filter by one."""
+    return any(given["name"] == "reason" and given["required"] for given in _parameters(operation, "query"))
+
+
+def _parameters(operation: dict[str, Any], place: str) -> list[dict[str, Any]]:
+    return [given for given in operation["parameters"] if given["in"] == place]
+
+
+def _describe_write(operation: dict[str, Any], *, edits: bool) -> None:
+    operation["parameters"] += [_IDEMPOTENCY_KEY, *(preconditions.IF_MATCH["parameters"] if edits else ())]
+    if any(given["name"] in {"If-Match", "If-None-Match"} for given in _parameters(operation, "header")):
+        operation["responses"]["412"] = _PRECONDITION_FAILED
+    _answers_with(operation, {"ETag": _ETAG, idempotency.REPLAYED_HEADER: _REPLAYED})
+
+
+def _answers_with(operation: dict[str, Any], headers: dict[str, Any]) -> None:
+    for status, response in operation["responses"].items():
+        # Ninja's own are numbers.
+        if str(status) in {"200", "201"}:
+            response["headers"] = headers
 
 
 # The one call that Django does not answer (see configs.stream), so ninja does not know it.

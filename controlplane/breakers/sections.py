@@ -2,4 +2,4 @@
 
 from controlplane.breakers.services import OVERRIDES
 
-SECTIONS = (OVERRIDES.as_section(restorable=False),)
+SECTIONS = (OVERRIDES.as_section(restorable=False, written=False),)

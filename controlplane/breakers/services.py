@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from django.utils import timezone
@@ -12,11 +12,12 @@ from pydantic import Field
 
 from controlplane.breakers import models as rows
 from controlplane.core import fields as f
-from controlplane.core.changes import UnitOfWork
+from controlplane.core.changes import SYSTEM, UnitOfWork, unit_of_work
 from controlplane.core.nouns import Noun
 from wire.canonical import Document
 from wire.problems import Problem
 
+# What shall hold for longer than a day is no stopgap: thresholds and cordons are for that, and do not end unnoticed.
 EXPIRES_MAX_SECONDS = 86_400
 
 
@@ -84,6 +85,19 @@ def force(unit: UnitOfWork, fields: Mapping[str, Any]) -> rows.Override:
         "expires_at_ms": f.epoch_ms(timezone.now() + timedelta(seconds=asked.expires_in_seconds)),
     }
     return OVERRIDES.create(unit, f"{asked.subject_kind}-{asked.state}-{secrets.token_hex(4)}", whole)
+
+
+def forget_expired(now: datetime) -> int:
+    """Lift what has expired, of which gateways take no more notice; answers how many. The audit keeps them."""
+    expired = rows.Override.objects.filter(expires_at__lte=now).order_by("pk")
+    if not expired.exists():
+        return 0
+    with unit_of_work(SYSTEM, "the override expired") as unit:
+        # Read again: who lifted others meanwhile has been here before.
+        names = list(expired.values_list("name", flat=True))
+        for name in names:
+            OVERRIDES.delete(unit, name)
+    return len(names)
 
 
 get, page, describe, lift = OVERRIDES.get, OVERRIDES.page, OVERRIDES.describe, OVERRIDES.delete

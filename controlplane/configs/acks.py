@@ -16,9 +16,9 @@ from msgspec import UNSET
 from controlplane import settings_rows as rows
 from controlplane.configs import metrics, presence
 from controlplane.configs.hub import heads, hub
-from controlplane.configs.idle import give_back_connection
 from controlplane.configs.models import TargetState
 from controlplane.core.errors import Conflict, NotFound
+from controlplane.core.idle import give_back_connection
 from controlplane.core.models import Target
 from controlplane.core.reported import reported_text
 from wire.messages import Ack

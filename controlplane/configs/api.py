@@ -7,13 +7,13 @@ from typing import Annotated, Any
 from django.http import HttpRequest, HttpResponse
 from ninja import Path, Query, Router
 
-from controlplane.configs import revisions
+from controlplane.configs import history, oversubscription, revisions
 from controlplane.configs.convergence import convergence
-from controlplane.configs.hub import heads
 from controlplane.configs.public import public_form
 from controlplane.configs.rollback import roll_back
 from controlplane.core.errors import NotFound
-from controlplane.core.nouns import PAGE_ROWS
+from controlplane.core.nouns import PAGE_ROWS, PAGE_ROWS_MAX
+from controlplane.core.preconditions import tagged
 from controlplane.core.rest import Limit, Page, json_answer
 from controlplane.core.security import admin, operator, viewer
 from controlplane.core.writes import Options, WriteAnswer, perform
@@ -23,6 +23,7 @@ from wire.schema import schemas
 router = Router(tags=["configuration"])
 Number = Annotated[int, Path(ge=1, le=MAX_INTEGER)]
 NumberAsked = Annotated[int, Query(ge=1, le=MAX_INTEGER)]
+Largest = Annotated[int, Query(ge=0, le=PAGE_ROWS_MAX, description="Tenants a pool at most.")]
 Before = Annotated[int | None, Query(ge=1, le=MAX_INTEGER, description="`next` of the page before.")]
 
 
@@ -32,13 +33,15 @@ def read_convergence(request: HttpRequest) -> Document:
     return convergence()
 
 
-@router.get("/config", auth=admin, summary="The whole configuration as published")
-def read_config(request: HttpRequest) -> HttpResponse:
-    """Without the engines' API keys; tenant keys are hashes."""
-    head = heads.refresh()
-    if head is None:
-        raise NotFound("nothing has been published yet", code="unknown_revision")
-    return json_answer({"revision": head.number, "content": public_form(head.content)})
+@router.get("/capacity", auth=viewer, response=dict[str, Any], summary="What pools can hold, and what limits promise")
+def read_capacity(request: HttpRequest, tenants: Largest = PAGE_ROWS) -> Document:
+    """Of every pool: the context that its engines can hold, and what its tenants' limits promise of it, in tokens.
+
+    `basis` of a share: `residence` (a limit per minute × the mean residence that was measured), `mean_context` or
+    `longest_context` (parallel requests × context), or, without a bound, `no_residence` and `no_limit`. What is
+    not known is null. `tenants` are those with the largest shares.
+    """
+    return {"items": oversubscription.describe(tenants)}
 
 
 @router.get("/revisions", auth=viewer, response=Page, summary="List revisions")
@@ -51,7 +54,13 @@ def list_revisions(request: HttpRequest, limit: Limit = PAGE_ROWS, after: Before
 @router.get("/revisions/{number}", auth=viewer, response=dict[str, Any], summary="Read revision")
 def read_revision(request: HttpRequest, number: Number) -> Document:
     """Its patch from the revision before, and its audit entries: who changed what, why."""
-    return revisions.describe(number)
+    return tagged(request, revisions.describe(number))
+
+
+@router.get("/revisions/{number}/content", auth=admin, summary="The whole configuration as compiled in a revision")
+def read_content(request: HttpRequest, number: Number) -> HttpResponse:
+    """What slices are cut from. Without the engines' API keys; tenant keys are hashes."""
+    return json_answer({"revision": number, "content": public_form(history.content_at(number).content)})
 
 
 @router.get("/revisions/{number}/diff", auth=viewer, response=dict[str, Any], summary="Compare two revisions")

@@ -1,17 +1,19 @@
 """What a change may not leave behind: broken references, wrong sums, a pool that is routed to and has no engine.
 
-Only what the change touches, and what names something that it removed, is loaded, with everything that those name
+Only what the change touches, and what names what it removed or remade, is loaded, with everything that those name
 in turn. On that closed part runs the same check that a target runs before it applies a slice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 
 from django.db.models import Q, QuerySet
 
 from controlplane.configs.models import Fragment
-from controlplane.configs.references import REFERRERS, EntryKey, references
+from controlplane.configs.references import REFERRERS, EntryKey, keys_by_section, references
 from wire.canonical import Document
 from wire.problems import Problem, pointer, type_problems
 from wire.snapshot import Act, NodeState
@@ -26,6 +28,8 @@ _TENANTS_NAME_ONE_BY = {
     "cache_policies": "cache_policy",
 }
 _TENANTS_NAME_MANY_OF = ("models", "priority_classes")
+# Sections of which no two entries share a name.
+_NAMESAKES = {"models": "aliases", "aliases": "models"}
 # What agents alone are told, and name nothing that others tell of.
 _OF_AGENTS = {"nodes": NodeState, "acts": Act}
 
@@ -34,7 +38,9 @@ def problems_of(changed: dict[EntryKey, Transition]) -> list[Problem]:
     """Every reason against a change whose fragments are written already; empty if there is none."""
     entries = {entry: after for entry, (_, after) in changed.items() if after is not None}
     removed = [entry for entry, (_, after) in changed.items() if after is None]
-    part = {**_naming(removed), **entries}
+    remodelled = [entry for entry, transition in changed.items() if _serves_another_model(entry, transition)]
+    namesakes = load((_NAMESAKES[section], key) for section, key in entries if section in _NAMESAKES)
+    part = {**_naming(removed + remodelled), **namesakes, **entries}
     of_agents = [(section, key, part.pop((section, key))) for section, key in list(part) if section in _OF_AGENTS]
     found = [
         problem
@@ -46,6 +52,14 @@ def problems_of(changed: dict[EntryKey, Transition]) -> list[Problem]:
     except SnapshotRefused as refused:
         found += refused.problems
     return found + _last_engine_problems(changed)
+
+
+def _serves_another_model(entry: EntryKey, transition: Transition) -> bool:
+    """Whether a pool was given another model, which what names the pool must agree with."""
+    before, after = transition
+    if entry[0] != "pools" or before is None or after is None:
+        return False
+    return bool(before.get("model") != after.get("model"))
 
 
 def _by_section(entries: dict[EntryKey, Document]) -> Document:
@@ -69,15 +83,13 @@ def _closed(part: dict[EntryKey, Document]) -> dict[EntryKey, Document]:
 
 
 def load(entries: Iterable[EntryKey]) -> dict[EntryKey, Document]:
-    """The entries that exist, as the last write left them; one query a section."""
-    keys: dict[str, list[str]] = {}
-    for section, key in entries:
-        keys.setdefault(section, []).append(key)
-    found: dict[EntryKey, Document] = {}
-    for section, names in keys.items():
-        rows = Fragment.objects.filter(section=section, key__in=names)
-        found.update({(section, key): content for key, content in contents(rows).items()})
-    return found
+    """The entries that exist, as the last write left them; one query."""
+    keys = keys_by_section(entries)
+    if not keys:
+        return {}
+    wanted = reduce(or_, (Q(section=section, key__in=names) for section, names in keys.items()))
+    found = Fragment.objects.filter(wanted, content__isnull=False).values_list("section", "key", "content")
+    return {(section, key): content for section, key, content in found if content is not None}
 
 
 def contents(rows: QuerySet[Fragment]) -> dict[str, Document]:
@@ -86,13 +98,10 @@ def contents(rows: QuerySet[Fragment]) -> dict[str, Document]:
     return {key: content for key, content in found if content is not None}
 
 
-def _naming(removed: list[EntryKey]) -> dict[EntryKey, Document]:
-    """The entries that still name a removed one."""
-    gone: dict[str, list[str]] = {}
-    for section, key in removed:
-        gone.setdefault(section, []).append(key)
+def _naming(entries: list[EntryKey]) -> dict[EntryKey, Document]:
+    """The entries that name one of these."""
     found: dict[EntryKey, Document] = {}
-    for section, keys in gone.items():
+    for section, keys in keys_by_section(entries).items():
         for referrer in REFERRERS.get(section, ()):
             for key, content in _candidates(referrer, section, keys).items():
                 if any(target == section and name in keys for target, name in references(referrer, content)):

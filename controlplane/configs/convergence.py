@@ -77,6 +77,7 @@ def convergence() -> Document:
     return {
         "revision": head.number if head else None,
         "published_at": iso(head.published_at) if head else None,
+        "stage": head.stage.id if head and head.stage else None,
         "applied": sum(target["state"] == State.APPLIED for target in described),
         "targets": described,
     }
@@ -99,6 +100,7 @@ def _describe(
         "name": target.name,
         "version": target.version,
         "state": stands.value,
+        "staged": bool(head and head.is_staged(target.kind, target.name)),
         "connected": presence.connected(state.stream_seen_at, now),
         "desired_revision": head.number if head else None,
         "acked_revision": state.revision,

@@ -7,6 +7,7 @@ patch does not touch: an unchanged slice is the same object, so "nothing to send
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from datetime import datetime
 
 from controlplane.configs.slices import Decrypt, Slice, gateway_content, gateway_engine, node_content, slice_of
@@ -17,10 +18,29 @@ _GATEWAY_BLIND = {"nodes", "acts"}
 _OF_NODES = ("engines", "acts")
 
 
+@dataclass(frozen=True)
+class Overlay:
+    """What some targets (kind/name) get on top of a revision: the patch of a stage."""
+
+    id: int
+    targets: frozenset[str]
+    patch: Document
+
+
+def overlay_of(stored: Document | None) -> Overlay | None:
+    """From its form in a revision's row."""
+    return None if stored is None else Overlay(stored["id"], frozenset(stored["targets"]), stored["patch"])
+
+
 class Head:
-    def __init__(self, number: int, content: Document, published_at: datetime, decrypt: Decrypt) -> None:
-        self.number, self.content, self.published_at = number, content, published_at
+    """`content` is without the overlay, which only the slices of its targets have."""
+
+    def __init__(
+        self, number: int, content: Document, published_at: datetime, decrypt: Decrypt, stage: Overlay | None = None
+    ) -> None:
+        self.number, self.content, self.published_at, self.stage = number, content, published_at, stage
         self._decrypt = decrypt
+        self._staged: Head | None = None
         self._lock = threading.Lock()
         self._gateway: Slice | None = None
         # Engine name → (entry of the whole, the same as gateways see it).
@@ -29,9 +49,9 @@ class Head:
         self._by_node: dict[str, dict[str, Document]] | None = None
         self._nodes: dict[str, Slice] = {}
 
-    def next(self, number: int, patch: Document, published_at: datetime) -> Head:
+    def next(self, number: int, patch: Document, published_at: datetime, *, stage: Overlay | None = None) -> Head:
         """The head after a revision's patch. Slices that the patch cannot change are carried over."""
-        head = Head(number, merge_patch(self.content, patch), published_at, self._decrypt)
+        head = Head(number, merge_patch(self.content, patch), published_at, self._decrypt, stage)
         # Heads that follow each other share what they have cut, and so the lock that guards it.
         head._lock = self._lock
         with self._lock:
@@ -64,8 +84,21 @@ class Head:
 
     def slice(self, kind: str, name: str) -> Slice:
         """What the target of this kind and name is told."""
+        if self.is_staged(kind, name):
+            return self._staged_head().slice(kind, name)
         with self._lock:
             return self._gateway_slice() if kind == "gateway" else self._node_slice(name)
+
+    def is_staged(self, kind: str, name: str) -> bool:
+        """Whether the target gets the overlay."""
+        return self.stage is not None and f"{kind}/{name}" in self.stage.targets
+
+    def _staged_head(self) -> Head:
+        with self._lock:
+            if self._staged is None:
+                content = merge_patch(self.content, self.stage.patch if self.stage else {})
+                self._staged = Head(self.number, content, self.published_at, self._decrypt)
+            return self._staged
 
     def _gateway_slice(self) -> Slice:
         if self._gateway is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from controlplane.configs.head import Head
+from controlplane.configs.head import Head, overlay_of
 from controlplane.configs.history import Damaged, Stored, content_at, ground_of
 from controlplane.configs.models import Revision
 from controlplane.configs.slices import Decrypt
@@ -87,18 +87,18 @@ class Heads:
     def _followed(self, newest: Head, number: int, digest: str) -> list[Head] | None:
         """The heads after `newest` up to a revision; None where its patches do not lead to the revision's hash."""
         missing = Revision.objects.filter(number__gt=newest.number, number__lte=number).order_by("number")
-        rows = list(missing.values_list("number", "patch", "published_at"))
+        rows = list(missing.values_list("number", "patch", "published_at", "stage"))
         if len(rows) != number - newest.number or len(rows) > KEPT_HEADS:
             return None
         content = newest.content
-        for _, patch, _ in rows:
+        for _, patch, *_ in rows:
             content = merge_patch(content, patch)
         # Before heads are made of them: those of a damaged revision may be anything.
         if content_hash(content) != digest:
             return None
         followed = []
         for row in rows:
-            newest = newest.next(*row)
+            newest = newest.next(*row[:3], stage=overlay_of(row[3]))
             followed.append(newest)
         return followed
 
@@ -109,7 +109,7 @@ class Heads:
         return [self._made(content_at(number))] if followed is None else [ground, *followed]
 
     def _made(self, stored: Stored) -> Head:
-        return Head(stored.number, stored.content, stored.published_at, self._decrypt)
+        return Head(stored.number, stored.content, stored.published_at, self._decrypt, overlay_of(stored.stage))
 
     def _keep(self, head: Head) -> None:
         self._heads[head.number] = head

@@ -21,12 +21,13 @@ class Damaged(Refused):
 
 
 class Stored(NamedTuple):
-    """One revision with its content and the content's hash."""
+    """One revision with its content and the content's hash. `stage`: what some targets get (see stages.overlay)."""
 
     number: int
     content: Document
     published_at: datetime
     hash: str
+    stage: Document | None = None
 
 
 def is_whole(number: int) -> bool:
@@ -50,7 +51,7 @@ def content_at(number: int) -> Stored:
     content = _sum_at(number)
     if content_hash(content) != revision.hash:
         raise Damaged(f"revision {number} does not have the hash that it was published with")
-    return Stored(number, content, revision.published_at, revision.hash)
+    return Stored(number, content, revision.published_at, revision.hash, revision.stage)
 
 
 def salvaged_at(number: int) -> Document:
@@ -78,7 +79,7 @@ def ground_of(number: int) -> Stored:
     base = Revision.objects.filter(number__lte=number, whole__isnull=False).order_by("-number").first()
     if base is None or not isinstance(base.whole, dict):
         raise Damaged(f"no whole configuration is stored at or before revision {number}")
-    return Stored(base.number, base.whole, base.published_at, base.hash)
+    return Stored(base.number, base.whole, base.published_at, base.hash, base.stage)
 
 
 def difference(before: int, after: int) -> Document:

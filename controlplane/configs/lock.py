@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from django.db import connection
+import time
+
+from django.db import connection, transaction
+
+from controlplane.configs import metrics
 
 _NAME = "headworks.configuration"
 
@@ -16,3 +20,10 @@ def lock_configuration() -> None:
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [_NAME])
+
+
+def open_write() -> None:
+    """Begin a unit of work: the lock, and measuring for how long it keeps others out if it is kept."""
+    lock_configuration()
+    began = time.perf_counter()
+    transaction.on_commit(lambda: metrics.WRITE_SECONDS.observe(time.perf_counter() - began))

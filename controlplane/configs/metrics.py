@@ -11,6 +11,12 @@ PUBLISH_SECONDS = Histogram(
     registry=REGISTRY,
     buckets=(0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
+WRITE_SECONDS = Histogram(
+    "headworks_write_seconds",
+    "Time for which a write let no other one in, its commit included.",
+    registry=REGISTRY,
+    buckets=(0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+)
 ACK_BATCH_SIZE = Histogram(
     "headworks_ack_batch_size",
     "Acknowledgements stored in one transaction.",

@@ -39,9 +39,53 @@ class Revision(models.Model):
     whole = models.JSONField(null=True)
     hash = models.CharField(max_length=64)
     rollback_to = models.PositiveBigIntegerField(null=True)
+    # What some targets get on top of it: the overlay of the stage that ran (see stages.overlay).
+    stage = models.JSONField(null=True)
 
     def __str__(self) -> str:
         return f"revision {self.number}"
+
+
+class StageState(models.TextChoices):
+    RUNNING = "running"
+    PROMOTED = "promoted"
+    TAKEN_BACK = "taken_back"
+
+
+class Stage(models.Model):
+    """A change that some targets get before all others do."""
+
+    state = models.CharField(max_length=16, choices=StageState, default=StageState.RUNNING)
+    # The unit of work that began it.
+    change_id = models.UUIDField()
+    owner = models.CharField(max_length=250)
+    reason = models.CharField(max_length=500)
+    started_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    # kind/name of each.
+    targets = models.JSONField()
+    # RFC 7396 patches: of the document, as people write it, and of the configuration, as it was compiled from that.
+    document_patch = models.JSONField()
+    patch = models.JSONField()
+    # PromQL; empty: nobody watches but people.
+    expression = models.TextField(blank=True)
+    for_seconds = models.PositiveIntegerField(default=0)
+    promotes = models.BooleanField(default=False)
+    # A worker claims a look by moving this on.
+    look_at = models.DateTimeField()
+    healthy_since = models.DateTimeField(null=True)
+    unanswered_looks = models.PositiveSmallIntegerField(default=0)
+    # What the last look saw or, once it has ended, why.
+    said = models.TextField(blank=True)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["state"], condition=models.Q(state="running"), name="one_stage_at_a_time")
+        ]
+
+    def __str__(self) -> str:
+        return f"stage {self.pk}"
 
 
 class TargetState(models.Model):
@@ -62,3 +106,15 @@ class TargetState(models.Model):
 
     def __str__(self) -> str:
         return f"state of {self.target_id}"
+
+
+class PoolMeans(models.Model):
+    """How long a request stays in a pool's engines and how long it is, on average, as last measured (pool_means.py)."""
+
+    pool = models.CharField(max_length=63, primary_key=True)
+    residence_seconds = models.FloatField(null=True)
+    context_tokens = models.FloatField(null=True)
+    measured_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"means of {self.pool}"

@@ -1,4 +1,7 @@
-"""From what writes left behind to the next revision: in one transaction, so that a kill leaves all of it or nothing."""
+"""From what writes left behind to the next revision: in one transaction, so that a kill leaves all of it or nothing.
+
+Each revision says which stage ran, and so what its targets got; one where only that changed has an empty patch.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,8 @@ from django.utils import timezone
 
 from controlplane.configs.history import Damaged, Stored, content_at, is_whole, salvaged_at
 from controlplane.configs.lock import lock_configuration
-from controlplane.configs.models import Fragment, Revision
+from controlplane.configs.models import Fragment, Revision, Stage, StageState
+from controlplane.configs.stages import overlay
 from controlplane.core.models import AuditEntry
 from wire.canonical import Document, content_hash, diff_patch
 
@@ -26,14 +30,17 @@ class Waiting(NamedTuple):
 
     fragments: bool
     last_entry: int
+    stage: int | None
 
 
 def waiting() -> Waiting | None:
     """What waits now; None if nothing does, once a first revision exists."""
     fragments = Fragment.objects.filter(dirty=True).exists()
     last_entry = _unpublished().aggregate(last=Max("id"))["last"] or 0
-    if fragments or last_entry or not Revision.objects.exists():
-        return Waiting(fragments, last_entry)
+    published = Revision.objects.order_by("-number").values_list("stage__id").first()
+    stage = Stage.objects.filter(state=StageState.RUNNING).values_list("pk", flat=True).first()
+    if fragments or last_entry or published is None or published[0] != stage:
+        return Waiting(fragments, last_entry, stage)
     return None
 
 
@@ -46,7 +53,7 @@ def publish(known: Stored | None = None) -> Revision | None:
     """
     with transaction.atomic():
         lock_configuration()
-        last = Revision.objects.order_by("-number").only("number", "hash").first()
+        last = Revision.objects.order_by("-number").only("number", "hash", "stage").first()
         mends = False
         try:
             before = _content_of(last, known)
@@ -57,8 +64,8 @@ def publish(known: Stored | None = None) -> Revision | None:
             log.error("%s; the next one is published whole, from the entries as they are stored", damaged.detail)
             mends, before = True, salvaged_at(last.number)
             after = _anew(before)
-        revision = None
-        if last is None or mends or after != before:
+        revision, stage = None, overlay()
+        if last is None or mends or after != before or stage != last.stage:
             number = last.number + 1 if last else 1
             revision = Revision.objects.create(
                 number=number,
@@ -67,6 +74,7 @@ def publish(known: Stored | None = None) -> Revision | None:
                 inverse=diff_patch(after, before),
                 whole=after if mends or is_whole(number) else None,
                 hash=content_hash(after),
+                stage=stage,
                 rollback_to=_rollback_target(),
             )
             last = revision

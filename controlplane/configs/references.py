@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from wire.canonical import Document
 
@@ -52,6 +52,14 @@ def references(section: str, content: Document) -> Iterator[EntryKey]:
         yield from _one("pools", cascade.get("pool") if isinstance(cascade, dict) else None)
     elif section == "overrides":
         yield from _one("pools" if content.get("subject_kind") == "pool" else "engines", content.get("subject"))
+
+
+def keys_by_section(entries: Iterable[EntryKey]) -> dict[str, list[str]]:
+    """Section → the keys of its entries, in the order given."""
+    keys: dict[str, list[str]] = {}
+    for section, key in entries:
+        keys.setdefault(section, []).append(key)
+    return keys
 
 
 def _one(section: str, name: object) -> Iterator[EntryKey]:

@@ -43,6 +43,7 @@ def _summary(revision: Revision, entries: list[dict[str, Any]]) -> Document:
         "published_at": iso(revision.published_at),
         "hash": revision.hash,
         "rollback_to": revision.rollback_to,
+        "stage": revision.stage and revision.stage["id"],
         "actors": sorted({entry["actor"] for entry in entries}),
         "reasons": list(dict.fromkeys(entry["reason"] for entry in entries)),
         "changed": [

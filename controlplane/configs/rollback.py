@@ -1,7 +1,7 @@
 """Going back: a new revision whose restorable sections are those of an old one.
 
-Keys, engines, cordons and breaker overrides stay as they are: a rollback never revives a blocked key, lifts a cordon or
-lets work back to what someone has just forced open.
+Keys, engines, cordons, breaker overrides and temporary limits stay as they are: a rollback never revives a blocked key,
+lifts a cordon, lets work back to what someone has just forced open, or ends what a tenant was given for an hour.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from controlplane.configs.checks import contents
 from controlplane.configs.history import content_at
 from controlplane.configs.models import Fragment
+from controlplane.configs.ordering import in_order
 from controlplane.configs.publisher import ROLLBACK_NOUN
 from controlplane.configs.references import EntryKey
 from controlplane.configs.step import compile_touched
@@ -24,17 +25,10 @@ def roll_back(unit: UnitOfWork, number: int) -> Document:
     Raises NotFound, or Refused where a service refuses or the result is not the same.
     """
     wanted = content_at(number).content
-    restorable = sorted((s for s in sections.values() if s.restore is not None), key=lambda s: s.order)
-    differing = {section.name: _differing(section.name, wanted.get(section.name, {})) for section in restorable}
-    # What others refer to comes first, and goes last.
-    for section in restorable:
-        for key in differing[section.name]:
-            if key in wanted.get(section.name, {}):
-                _restore(section, unit, key, wanted[section.name][key])
-    for section in reversed(restorable):
-        for key in differing[section.name]:
-            if key not in wanted.get(section.name, {}):
-                _restore(section, unit, key, None)
+    differing = {section.name: _differing(section, wanted.get(section.name, {})) for section in _restorable()}
+    for section, key, content in in_order(differing):
+        if section.restore is not None:
+            section.restore(unit, key, content)
     compile_touched(unit)
     _verify(unit, number, wanted)
     # Compiled and checked; a second time would hold the lock for longer.
@@ -47,17 +41,31 @@ def roll_back(unit: UnitOfWork, number: int) -> Document:
 
 def restores(patch: Document) -> bool:
     """Whether going back takes back any of what a revision's patch changed."""
-    return any(section.restore is not None for name, section in sections.items() if name in patch)
+    return any(
+        entry is None or entry.keys() - section.state
+        for name, section in sections.items()
+        if section.restore is not None
+        for entry in patch.get(name, {}).values()
+    )
 
 
-def _restore(section: Section, unit: UnitOfWork, key: str, content: Document | None) -> None:
-    if section.restore is not None:
-        section.restore(unit, key, content)
+def _restorable() -> list[Section]:
+    return [section for section in sections.values() if section.restore is not None]
 
 
-def _differing(section: str, wanted: Document) -> list[str]:
-    current = contents(Fragment.objects.filter(section=section))
-    return sorted(key for key in current.keys() | wanted.keys() if current.get(key) != wanted.get(key))
+def _differing(section: Section, wanted: Document) -> dict[str, Document | None]:
+    """Key → what is wanted, of the entries that are not so now."""
+    current = contents(Fragment.objects.filter(section=section.name))
+    return {
+        key: wanted.get(key)
+        for key in sorted(current.keys() | wanted.keys())
+        if _configured(section, current.get(key)) != _configured(section, wanted.get(key))
+    }
+
+
+def _configured(section: Section, content: Document | None) -> Document | None:
+    """An entry without what is state in it."""
+    return content and {field: value for field, value in content.items() if field not in section.state}
 
 
 def _verify(unit: UnitOfWork, number: int, wanted: Document) -> None:
@@ -69,7 +77,7 @@ def _verify(unit: UnitOfWork, number: int, wanted: Document) -> None:
         (section, key)
         for section, keys in touched.items()
         if sections[section].restore is not None
-        for key in _differing(section, wanted.get(section, {}))
+        for key in _differing(sections[section], wanted.get(section, {}))
         if key in keys
     ]
     if wrong:

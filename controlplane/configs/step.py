@@ -9,14 +9,13 @@ from django.db import transaction
 from controlplane.configs import wakeup
 from controlplane.configs.checks import Transition, problems_of
 from controlplane.configs.models import Fragment
+from controlplane.configs.oversubscription import warnings_of
 from controlplane.configs.public import public_form
-from controlplane.configs.references import EntryKey
+from controlplane.configs.references import EntryKey, keys_by_section
 from controlplane.core.changes import UnitOfWork, sections
-from controlplane.core.errors import Refused
+from controlplane.core.fields import refuse_if
 from wire.canonical import Document, NotCanonical, check_canonical, diff_patch
 from wire.problems import Problem, pointer
-
-_SHOWN_PROBLEMS = 5
 
 
 def compile_touched(unit: UnitOfWork) -> None:
@@ -26,13 +25,14 @@ def compile_touched(unit: UnitOfWork) -> None:
     """
     if not unit.touched:
         return
-    compiled = {entry: sections[entry[0]].compile(entry[1]) for entry in unit.touched}
-    _refuse(_uncanonical(compiled))
+    compiled = _compiled(unit.touched)
+    refuse_if(_uncanonical(compiled))
     changed = _store(compiled)
     if not changed:
         return
     unit.patch = public_form(_patch(changed))
-    _refuse(problems_of(changed))
+    refuse_if(problems_of(changed))
+    unit.warnings += warnings_of(changed)
     transaction.on_commit(wakeup.written)
 
 
@@ -45,9 +45,16 @@ def touch_everything(unit: UnitOfWork) -> None:
         unit.touch(section_name, key)
 
 
-def _refuse(problems: list[Problem]) -> None:
-    if problems:
-        raise Refused("; ".join(f"{p.path}: {p.message}" for p in problems[:_SHOWN_PROBLEMS]), problems)
+def _compiled(entries: Iterable[EntryKey]) -> dict[EntryKey, Document | None]:
+    """What each entry is now, in the order given; None: it does not exist."""
+    found: dict[EntryKey, Document | None] = dict.fromkeys(entries)
+    for name, keys in keys_by_section(found).items():
+        section = sections[name]
+        if section.compile_many is not None:
+            found.update({(name, key): content for key, content in section.compile_many(keys).items()})
+        else:
+            found.update({(name, key): section.compile(key) for key in keys})
+    return found
 
 
 def _uncanonical(compiled: dict[EntryKey, Document | None]) -> list[Problem]:
@@ -88,10 +95,7 @@ def _store(compiled: dict[EntryKey, Document | None]) -> dict[EntryKey, Transiti
 
 
 def _rows(entries: Iterable[EntryKey]) -> Iterable[Fragment]:
-    keys: dict[str, list[str]] = {}
-    for section, key in entries:
-        keys.setdefault(section, []).append(key)
-    for section, names in keys.items():
+    for section, names in keys_by_section(entries).items():
         yield from Fragment.objects.select_for_update().filter(section=section, key__in=names)
 
 

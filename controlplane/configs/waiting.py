@@ -10,7 +10,7 @@ from controlplane import settings_rows as rows
 from controlplane.configs.convergence import State, convergence, standing_with
 from controlplane.configs.history import Damaged
 from controlplane.configs.hub import hub
-from controlplane.configs.idle import give_back_connection
+from controlplane.core.idle import give_back_connection
 from controlplane.core.models import AuditEntry
 from wire.canonical import Document
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from controlplane.core import fields as f
 from controlplane.core import users
@@ -16,19 +16,35 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Conflict, Forbidden, NotFound
 from controlplane.core.models import ApiToken, Role, User
 from controlplane.core.nouns import PAGE_ROWS, page_of
+from controlplane.core.scope import TenantNames, both, check_scopes, some, warn_of_unknown
 from controlplane.core.tokens import bearer, new_token, token_hash
 from wire.canonical import Document
-from wire.problems import Problem
+from wire.problems import Problem, pointer
 
 NOUN = "api token"
 DAYS, DAYS_MAX = 90, 365
+SCOPES_MAX = 50
+Scopes = Annotated[
+    list[Annotated[f.Text, Field(max_length=63)]],
+    Field(
+        min_length=1,
+        max_length=SCOPES_MAX,
+        description="Tags of this page whose calls the token may make, and `metrics` for /prometheus. Null: all.",
+    ),
+    AfterValidator(f.distinct),
+]
 
 
 class TokenFields(f.Fields):
-    """A script's token: at most its maker's role, and never without an end."""
+    """A script's token: at most its maker's role, tenants and scopes, and never without an end.
+
+    What is not given of `tenants` and `scopes` is as its maker's: null is all of the maker's.
+    """
 
     name: f.Name
     role: Annotated[Role, Field(strict=False)] = Role.VIEWER
+    tenants: TenantNames | None = None
+    scopes: Scopes | None = None
     days: Annotated[int, Field(ge=1, le=DAYS_MAX, description="Days until it expires.")] = DAYS
 
 
@@ -39,6 +55,8 @@ def describe(row: ApiToken) -> Document:
         "user": row.user.username,
         "name": row.name,
         "role": row.role,
+        "tenants": row.tenants,
+        "scopes": row.scopes,
         "created_at": f.iso(row.created_at),
         "expires_at": f.iso(row.expires_at),
         "revoked_at": f.iso(row.revoked_at),
@@ -65,27 +83,38 @@ def create(
     role: str,
     *,
     days: int = DAYS,
+    tenants: list[str] | None = None,
+    scopes: list[str] | None = None,
     at_most: Role | None = None,
     maker: ApiToken | None = None,
 ) -> tuple[ApiToken, str]:
     """A new token and its secret, which is nowhere stored.
 
     `at_most`: the role that its maker acts with now (default: the user's). `maker`: the token that makes it, which it
-    does not outlive. Raises Forbidden above that role, Conflict where the user has a token of this name.
+    does not outlive; a warning says so where it ends a day or more before it was asked to. Raises Forbidden above that
+    role, Refused beyond the maker's tenants and scopes, Conflict where the user has a token of this name.
     """
-    fields = f.read(TokenFields, {"name": name, "role": role, "days": days})
+    given = {"name": name, "role": role, "days": days, "tenants": tenants, "scopes": scopes}
+    fields = f.read(TokenFields, given)
+    check_scopes(fields.scopes)
+    warn_of_unknown(unit, fields.tenants)
     user = users.get(username)
     allowed = at_most or Role(user.role)
     if not allowed.covers(fields.role):
         raise Forbidden(f"a token may have at most the role {allowed.value} here, not {fields.role.value}", code="role")
     expires_at = timezone.now() + timedelta(days=fields.days)
+    if maker is not None and maker.expires_at < expires_at:
+        _warn_of_early_end(unit, maker.expires_at, expires_at)
+        expires_at = maker.expires_at
     secret = new_token("hwt")
     row = ApiToken(
         user=user,
         name=fields.name,
         role=fields.role,
+        tenants=_bounded("tenants", fields.tenants, user.tenants, maker.tenants if maker else None),
+        scopes=_bounded("scopes", fields.scopes, maker.scopes if maker else None),
         token_hash=token_hash(secret),
-        expires_at=expires_at if maker is None else min(expires_at, maker.expires_at),
+        expires_at=expires_at,
     )
     try:
         with transaction.atomic():
@@ -98,24 +127,60 @@ def create(
     return row, secret
 
 
+def _warn_of_early_end(unit: UnitOfWork, ends_at: datetime, asked: datetime) -> None:
+    if asked - ends_at >= timedelta(days=1):
+        message = (
+            f"it ends at {f.iso(ends_at)}, with the token that makes it; for a longer one run headworks create-token"
+        )
+        unit.warnings.append(Problem("/days", "ends_with_maker", message))
+
+
 def create_from(
     unit: UnitOfWork, user: User, fields: Mapping[str, Any], *, at_most: Role, maker: ApiToken | None
 ) -> tuple[ApiToken, str]:
     """The same from a REST body."""
     asked = f.read(TokenFields, fields)
-    return create(unit, user.username, asked.name, asked.role, days=asked.days, at_most=at_most, maker=maker)
+    return create(
+        unit,
+        user.username,
+        asked.name,
+        asked.role,
+        days=asked.days,
+        tenants=asked.tenants,
+        scopes=asked.scopes,
+        at_most=at_most,
+        maker=maker,
+    )
 
 
-def revoke(unit: UnitOfWork, token_id: int, *, user: User | None, revoker: ApiToken | None) -> ApiToken:
-    """End a token now; a second time changes nothing. `user`: only if it is theirs; None: anyone's.
+def _bounded(field: str, asked: list[str] | None, *bounds: list[str] | None) -> list[str] | None:
+    """What is asked for, or all that the bounds leave. Raises Refused where more is asked for."""
+    allowed = None
+    for bound in bounds:
+        allowed = both(allowed, some(bound))
+    if asked is None or allowed is None:
+        return asked if allowed is None else sorted(allowed)
+    message = f"beyond what the maker of this token has, which is {', '.join(sorted(allowed))}"
+    f.refuse_if([Problem(pointer(f"/{field}", name), "beyond", message) for name in asked if name not in allowed])
+    return asked
 
-    `revoker`: the token that does it. Raises Forbidden where that one has a lesser role: whoever finds a dashboard's
-    token must not be able to stop the scripts that administer.
-    """
+
+def lock(token_id: int, *, user: User | None) -> ApiToken:
+    """Hold the token until the transaction ends. `user`: only if it is theirs; None: anyone's. Raises NotFound."""
     tokens = ApiToken.objects.select_related("user").select_for_update(of=("self",)).filter(pk=token_id)
     row = (tokens if user is None else tokens.filter(user=user)).first()
     if row is None:
         raise NotFound(f"there is no API token {token_id}" + ("" if user is None else " of yours"))
+    return row
+
+
+def revoke(unit: UnitOfWork, token_id: int, *, user: User | None, revoker: ApiToken | None) -> ApiToken:
+    """End a token now; a second time changes nothing. `user`: as in `lock`.
+
+    `revoker`: the token that does it. Raises Forbidden where that one has a lesser role: whoever finds a dashboard's
+    token must not be able to stop the scripts that administer.
+    """
+    row = lock(token_id, user=user)
     if revoker is not None and not Role(revoker.role).covers(Role(row.role)):
         raise Forbidden(f"a token of the role {revoker.role} cannot revoke one of the role {row.role}", code="role")
     before = describe(row)

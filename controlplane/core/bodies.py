@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 import msgspec
 from django.http import HttpRequest
 
-from controlplane.core.errors import Malformed, Refused
+from controlplane.core.fields import refused
+from controlplane.core.json_text import not_json
 from controlplane.core.rest import answers
 from wire.problems import type_problems
 from wire.schema import schemas
 
 T = TypeVar("T")
-_SHOWN_PROBLEMS = 5
 
 
 def read_body(request: HttpRequest, kind: type[T]) -> T:
@@ -23,9 +23,7 @@ def read_body(request: HttpRequest, kind: type[T]) -> T:
         message: T = _decoded(request.body, kind)
         return message
     except msgspec.ValidationError as error:
-        problems = type_problems(_decoded(request.body, Any), kind)
-        shown = "; ".join(f"{p.path}: {p.message}" for p in problems[:_SHOWN_PROBLEMS])
-        raise Refused(shown, problems) from error
+        raise refused(type_problems(_decoded(request.body, Any), kind)) from error
 
 
 def _decoded(body: bytes, kind: Any) -> Any:
@@ -34,7 +32,7 @@ def _decoded(body: bytes, kind: Any) -> Any:
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"the body is not JSON: {error}") from error
+        raise not_json(error) from error
 
 
 def documented(name: str) -> dict[str, Any]:

@@ -11,16 +11,17 @@ check what it references and may refuse the whole. A dry run does all of it and 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from django.db import transaction
 from django.utils import timezone
+from pydantic import BaseModel
 
 from controlplane.core.errors import Refused
-from controlplane.core.models import AuditEntry
+from controlplane.core.models import AuditEntry, Role
 from wire.canonical import Document, NotCanonical, check_canonical
 from wire.problems import Problem
 
@@ -29,11 +30,19 @@ REASON_MAX_CHARACTERS = 500
 
 @dataclass(frozen=True)
 class Actor:
-    """Who acts: a person in the browser, a token's script, a target, the program itself, or the shell."""
+    """Who acts: a person in the browser, a token's script, a target, the program itself, or the shell.
+
+    `tenants`: those that the actor is limited to (see core.scope); None: may act on the whole fleet. `role`: a
+    person's, at most that of the token; None: no person. `entrusted`: an admin has limited the person, not just the
+    token, to tenants, and so has put these into the person's hands.
+    """
 
     kind: Literal["user", "token", "target", "system", "shell"]
     name: str
     address: str = ""
+    tenants: frozenset[str] | None = None
+    role: Role | None = None
+    entrusted: bool = False
 
 
 SYSTEM = Actor("system", "headworks")
@@ -68,6 +77,8 @@ class UnitOfWork:
     patch: dict[str, Any] = field(default_factory=dict)
     # What the steps find questionable but do not refuse.
     warnings: list[Problem] = field(default_factory=list)
+    # Called last, in the transaction: what keeps the answer of the write with the write.
+    finishing: list[Callable[[], None]] = field(default_factory=list)
 
     def record(self, noun: str, key: str, before: Document | None, after: Document | None) -> None:
         """Note a changed row for the audit. A write that changes nothing is not noted."""
@@ -80,10 +91,30 @@ class UnitOfWork:
 
 
 @dataclass(frozen=True)
+class Written:
+    """How people write the entries of a section: REST's fields, without null and without what is so by default.
+
+    of_content: that form of an entry of the configuration.
+    check: that form of what somebody gives under a name. Raises Refused with every problem.
+    lock_many: the rows of these names, by name, locked until the transaction ends.
+    write: make the row, which is given where there is one, such that it is written so (None: remove). Raises as the
+        noun's own writes do.
+    fields: the description of what may be given.
+    """
+
+    of_content: Callable[[Document], Document]
+    check: Callable[[str, Any], Document]
+    lock_many: Callable[[Collection[str]], Mapping[str, Any]]
+    write: Callable[[UnitOfWork, str, Any, Document | None], None]
+    fields: type[BaseModel]
+
+
+@dataclass(frozen=True)
 class Section:
     """One map of the configuration. A lower app registers it; `configs` calls it and need not know the app.
 
     compile: the content of one entry as it stands in the database, or None where there is none.
+    compile_many: the same of many at once, of those that there are; for sections that can be large.
     keys: all keys there are, for a compile from nothing.
     restore: make the rows such that `compile(key)` gives this content again (None: remove), for rollback and
         import. Sections that hold state rather than configuration (keys, engines, cordons, overrides) have none.
@@ -93,7 +124,12 @@ class Section:
     compile: Callable[[str], Document | None]
     keys: Callable[[], list[str]]
     restore: Callable[[UnitOfWork, str, Document | None], None] | None = None
-    # Sections are restored in this order where they reference each other (removals in the opposite one).
+    compile_many: Callable[[Collection[str]], Mapping[str, Document]] | None = None
+    # Fields of an entry that are state: `restore` leaves them as they are, and nobody asks it for others.
+    state: frozenset[str] = frozenset()
+    # Of sections that people set: their part of the document of the whole configuration.
+    written: Written | None = None
+    # Sections are restored and written in this order where they reference each other (removals in the opposite one).
     order: int = 0
 
 
@@ -141,10 +177,12 @@ def unit_of_work(actor: Actor, reason: str, *, dry_run: bool = False) -> Iterato
         yield unit
         for step in _steps:
             step(unit)
+        if not dry_run:
+            _write_audit(unit)
+        for finish in unit.finishing:
+            finish()
         if dry_run:
             transaction.set_rollback(True)
-        else:
-            _write_audit(unit)
 
 
 def _write_audit(unit: UnitOfWork) -> None:

@@ -67,6 +67,16 @@ class JoinTokenExpired(Refused):
     status, code = HTTPStatus.GONE, "join_token_expired"
 
 
+class PreconditionFailed(Refused):
+    """The row is not as the caller's If-Match or If-None-Match says. `etag`: its ETag now, where there is a row."""
+
+    status, code = HTTPStatus.PRECONDITION_FAILED, "stale"
+
+    def __init__(self, detail: str, problems: Sequence[Problem], *, code: str, etag: str | None) -> None:
+        super().__init__(detail, problems, code=code)
+        self.etag = etag
+
+
 class TooLarge(Refused):
     status, code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"
 
@@ -115,6 +125,8 @@ def problem_response(error: Refused) -> HttpResponse:
     )
     if error.status == HTTPStatus.UNAUTHORIZED:
         response["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, PreconditionFailed) and error.etag is not None:
+        response["ETag"] = error.etag
     if error.retry_after_seconds is not None:
         response["Retry-After"] = str(error.retry_after_seconds)
     return response

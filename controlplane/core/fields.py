@@ -23,6 +23,8 @@ from wire.canonical import Document, NotCanonical, check_canonical
 from wire.problems import Problem, pointer
 
 NAMES_MAX = 1000
+# Of many problems, those that the message of a refusal has.
+SHOWN_PROBLEMS = 5
 
 
 class Fields(BaseModel):
@@ -69,7 +71,7 @@ def _printable(text: str) -> str:
     return text
 
 
-def _distinct(names: list[str]) -> list[str]:
+def distinct(names: list[str]) -> list[str]:
     return sorted(set(names))
 
 
@@ -97,8 +99,8 @@ Name = Annotated[str, LIKE_NAME]
 ModelName = Annotated[str, LIKE_MODEL_NAME]
 LIKE_SHA256 = Like(snapshot.Sha256, "give a SHA-256 as 64 lower-case hex digits")
 Sha256 = Annotated[str, LIKE_SHA256]
-Names = Annotated[list[Name], Field(max_length=NAMES_MAX), AfterValidator(_distinct)]
-ModelNames = Annotated[list[ModelName], Field(max_length=NAMES_MAX), AfterValidator(_distinct)]
+Names = Annotated[list[Name], Field(max_length=NAMES_MAX), AfterValidator(distinct)]
+ModelNames = Annotated[list[ModelName], Field(max_length=NAMES_MAX), AfterValidator(distinct)]
 Text = Annotated[str, AfterValidator(_printable)]
 # Read from its ISO 8601 form; a naive time is refused.
 Moment = Annotated[AwareDatetime, Field(strict=False), AfterValidator(_whole_milliseconds)]
@@ -129,7 +131,7 @@ def refuse_if(problems: Sequence[Problem]) -> None:
 
 
 def refused(problems: Sequence[Problem]) -> Refused:
-    return Refused("; ".join(f"{p.path}: {p.message}" for p in problems[:5]), problems)
+    return Refused("; ".join(f"{p.path}: {p.message}" for p in problems[:SHOWN_PROBLEMS]), problems)
 
 
 def merged(kind: type[Fields], current: Document, given: Mapping[str, Any]) -> Document:

@@ -6,8 +6,15 @@ import json
 from typing import Any
 
 from controlplane.core.errors import Malformed
+from wire.problems import Problem
 
 _SHOWN_CHARACTERS = 100
+
+
+def not_json(why: object = "") -> Malformed:
+    """How a body that is no JSON is refused."""
+    says = f"the body is not JSON: {why}" if why else "the body is not JSON"
+    return Malformed(says, [Problem("/", "json", "send one JSON document")])
 
 
 def read_json(text: bytes) -> Any:
@@ -22,6 +29,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, value in pairs:
         if name in made:
-            raise Malformed(f"the body has {name[:_SHOWN_CHARACTERS]!r} twice in one object; give each name once")
+            says = f"the body has {name[:_SHOWN_CHARACTERS]!r} twice in one object; give each name once"
+            raise Malformed(says, [Problem("/", "unique", says)])
         made[name] = value
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractUser
@@ -22,15 +23,39 @@ class Role(models.TextChoices):
 
 
 class User(AbstractUser):
+    """A person. `tenants`: names of those that the person is limited to; null: the person is of the whole fleet."""
+
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
+    tenants = models.JSONField(null=True)
+    # Who the person is at the OpenID provider, by which alone a log-in there finds this row; null: has a password here.
+    oidc_issuer = models.CharField(max_length=255, null=True)
+    oidc_subject = models.CharField(max_length=255, null=True)
+    # Another value ends every log-in that was made before.
+    sessions_epoch = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["oidc_issuer", "oidc_subject"], name="one_user_an_oidc_subject")
+        ]
+
+    def get_session_auth_hash(self) -> str:
+        return f"{super().get_session_auth_hash()}.{self.sessions_epoch}"
+
+    def get_session_auth_fallback_hash(self) -> Iterator[str]:
+        return (f"{each}.{self.sessions_epoch}" for each in super().get_session_auth_fallback_hash())
 
 
 class ApiToken(models.Model):
-    """A person's script acts with this, by the lesser of the token's role and its user's."""
+    """A person's script acts with this, by the lesser of the token's role and its user's.
+
+    `tenants`: as of a user, and never wider than it. `scopes`: the groups of calls that it may make; null: all.
+    """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=63)
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
+    tenants = models.JSONField(null=True)
+    scopes = models.JSONField(null=True)
     token_hash = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
@@ -91,12 +116,37 @@ class FieldKeyCanary(models.Model):
     sealed = models.CharField(max_length=255)
 
 
+CALL_SHOWN_CHARACTERS = 200
+
+
+class IdempotentAnswer(models.Model):
+    """What a write answered under its caller's Idempotency-Key, for when the same request comes again."""
+
+    caller = models.CharField(max_length=255)
+    key = models.CharField(max_length=200)
+    # Method and path, for people; what tells requests apart is the digest of all that they ask for.
+    call = models.CharField(max_length=CALL_SHOWN_CHARACTERS)
+    request_sha256 = models.CharField(max_length=64)
+    answer = models.TextField()
+    # Encrypted, since it holds a secret.
+    is_sealed = models.BooleanField()
+    size_bytes = models.PositiveBigIntegerField()
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["caller", "key"], name="one_answer_a_caller_and_key")]
+
+
 class AppendOnly(RuntimeError):
     """Audit entries are written once and never changed or removed by the program."""
 
 
 class AuditEntry(models.Model):
-    """Who changed what, from where, when, why. Entries of one unit of work share a `change_id`."""
+    """Who changed what, from where, when, why. Entries of one unit of work share a `change_id`.
+
+    The database refuses to change or remove one too (core.append_only). SQLite drops that guard with the table when a
+    migration alters a column of it; such a migration sets it anew.
+    """
 
     change_id = models.UUIDField(db_index=True)
     at = models.DateTimeField(db_index=True)

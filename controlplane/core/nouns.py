@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
@@ -10,7 +10,7 @@ from django.db import IntegrityError, models, transaction
 from pydantic import create_model
 
 from controlplane.core import fields as f
-from controlplane.core.changes import Section, UnitOfWork
+from controlplane.core.changes import Section, UnitOfWork, Written
 from controlplane.core.errors import Conflict, NotFound
 from wire.canonical import Document
 from wire.problems import Problem
@@ -20,6 +20,8 @@ KeyT = TypeVar("KeyT", str, int)
 PAGE_ROWS = 100
 PAGE_ROWS_MAX = 1000
 USERS_NAMED_MAX = 5
+_NAME_SHOWN = 63
+_NAMES_A_QUERY = 1000
 
 
 def page_of(rows: models.QuerySet[RowT], limit: int, key: Callable[[RowT], KeyT]) -> tuple[list[RowT], KeyT | None]:
@@ -103,6 +105,11 @@ class Noun(Generic[RowT]):
         rows = self.queryset().filter(name=name)
         return (rows.select_for_update(of=("self",)) if lock else rows).first()
 
+    def known(self, name: str) -> Document | None:
+        """The row's public form; None where there is none."""
+        row = self.find(name)
+        return None if row is None else self.describe(row)
+
     def referenced(self, path: str, name: str, problems: list[Problem]) -> RowT | None:
         """The locked row that a field at `path` names; where there is none, a problem is added."""
         row = self.find(name, lock=True)
@@ -110,9 +117,14 @@ class Noun(Generic[RowT]):
             problems.append(Problem(path, "reference", f"{self.noun} {name!r} does not exist"))
         return row
 
-    def page(self, limit: int = PAGE_ROWS, after: str = "") -> tuple[list[RowT], str | None]:
-        """Rows by name after `after`, and where the next page starts."""
-        return page_of(self.queryset().filter(name__gt=after).order_by("name"), limit, self._name_of)
+    def page(
+        self, limit: int = PAGE_ROWS, after: str = "", *, names: Collection[str] | None = None
+    ) -> tuple[list[RowT], str | None]:
+        """Rows by name after `after`, of these `names` only where they are given, and where the next page starts."""
+        rows = self.queryset().filter(name__gt=after)
+        if names is not None:
+            rows = rows.filter(name__in=names)
+        return page_of(rows.order_by("name"), limit, self._name_of)
 
     def create(self, unit: UnitOfWork, name: str, fields: Mapping[str, Any]) -> RowT:
         values = f.read(self.new_fields, {**fields, "name": name}).model_dump(exclude={"name"})
@@ -128,7 +140,10 @@ class Noun(Generic[RowT]):
         return self._store(unit, row, name, before, values)
 
     def delete(self, unit: UnitOfWork, name: str) -> None:
-        row = self.lock(name)
+        self.remove(unit, name, self.lock(name))
+
+    def remove(self, unit: UnitOfWork, name: str, row: RowT) -> None:
+        """Delete a row that the caller has locked."""
         users = self.users(row)
         if users:
             raise Conflict(f"{self.noun} {name!r} is used by {some_of(users)}; change these first", code="in_use")
@@ -139,28 +154,71 @@ class Noun(Generic[RowT]):
     def lock(self, name: str) -> RowT:
         return self._found(name, self.find(name, lock=True))
 
-    def as_section(self, *, restorable: bool = True) -> Section:
-        return Section(self.section, self.compile, self.keys, self.restore if restorable else None, self.order)
+    def as_section(
+        self, *, restorable: bool = True, written: bool = True, state: frozenset[str] = frozenset()
+    ) -> Section:
+        restore = self.restore if restorable else None
+        form = Written(self.written, self.check, self.lock_many, self.write, self.fields) if written else None
+        return Section(
+            self.section,
+            self.compile,
+            self.keys,
+            restore,
+            compile_many=self.compile_many,
+            state=state,
+            written=form,
+            order=self.order,
+        )
 
     def compile(self, name: str) -> Document | None:
         row = self.find(name)
         return None if row is None else self.wire_form(row)
+
+    def compile_many(self, names: Collection[str]) -> dict[str, Document]:
+        return {self._name_of(row): self.wire_form(row) for row in self._named(names)}
 
     def keys(self) -> list[str]:
         return list(self.row._default_manager.order_by("name").values_list("name", flat=True))
 
     def restore(self, unit: UnitOfWork, name: str, content: Document | None) -> None:
         """Make the row compile into `content`; None removes it."""
-        row = self.find(name, lock=True)
-        if content is None:
+        self.write(unit, name, self.find(name, lock=True), None if content is None else self.from_wire(content))
+
+    def lock_many(self, names: Collection[str]) -> dict[str, RowT]:
+        """The rows of these names, locked until the transaction ends."""
+        return {self._name_of(row): row for row in self._named(names, lock=True)}
+
+    def write(self, unit: UnitOfWork, name: str, row: RowT | None, fields: Document | None) -> None:
+        """Make the row, locked where there is one, have these fields, and else its defaults; None removes it."""
+        if fields is None:
             if row is not None:
-                self.delete(unit, name)
-            return
-        fields = self.from_wire(content)
-        if row is None:
+                self.remove(unit, name, row)
+        elif row is None:
             self.create(unit, name, fields)
         else:
             self._store(unit, row, name, self.describe(row), f.read(self.fields, fields).model_dump())
+
+    def written(self, content: Document) -> Document:
+        """An entry of the configuration as people write it (see changes.Written)."""
+        return self._plain(self.from_wire(content))
+
+    def check(self, name: str, given: Any) -> Document:
+        """What somebody gives for the row of this name, as people write it. Raises Refused with every problem."""
+        if wrong := self.name_like.refusal(name):
+            f.refuse_if([Problem("/", "pattern", f"the name {name[:_NAME_SHOWN]!r}: {wrong}")])
+        f.refuse_if([Problem("/", problem.rule, problem.message) for problem in self._reserved(name)])
+        if not isinstance(given, dict):
+            f.refuse_if([Problem("/", "type", "give a map of fields; {} takes every default")])
+        return self._plain(given)
+
+    def _plain(self, fields: Document) -> Document:
+        return f.read(self.fields, fields).model_dump(exclude_none=True, exclude_defaults=True)
+
+    def _named(self, names: Collection[str], *, lock: bool = False) -> Iterator[RowT]:
+        ordered = sorted(names)
+        for start in range(0, len(ordered), _NAMES_A_QUERY):
+            rows = self.queryset().filter(name__in=ordered[start : start + _NAMES_A_QUERY])
+            yield from rows.select_for_update(of=("self",)) if lock else rows
 
     def _name_of(self, row: RowT) -> str:
         return str(row.name)  # type: ignore[attr-defined]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, NoReturn
 
 from django.db.models import F
@@ -10,6 +11,7 @@ from django.middleware.csrf import CsrfViewMiddleware
 from django.utils import timezone
 from ninja.security.base import AuthBase
 
+from controlplane.core import oidc_rows, scope
 from controlplane.core.changes import Actor
 from controlplane.core.errors import Forbidden, Unauthenticated
 from controlplane.core.models import ApiToken, Role, Target, User
@@ -17,10 +19,24 @@ from controlplane.core.tokens import bearer, token_hash
 
 
 class Caller:
-    """A person, directly or through a script, and the role that counts for this call."""
+    """A person, directly or through a script, and what counts for this call.
 
-    def __init__(self, user: User, role: Role, actor: Actor) -> None:
-        self.user, self.role, self.actor = user, role, actor
+    `tenants`: those that the caller is limited to; None: of the whole fleet. `scopes`: the groups of calls that a
+    token may make; None: all of its role.
+    """
+
+    def __init__(self, user: User, role: Role, actor: Actor, scopes: frozenset[str] | None = None) -> None:
+        self.user, self.role, self.actor, self.scopes = user, role, actor, scopes
+
+    @property
+    def tenants(self) -> scope.Tenants:
+        return self.actor.tenants
+
+    @classmethod
+    def by_log_in(cls, request: HttpRequest, user: User) -> Caller:
+        role, entrusted = Role(user.role), user.tenants is not None
+        actor = Actor("user", user.username, address_of(request), scope.some(user.tenants), role, entrusted)
+        return cls(user, role, actor)
 
 
 def address_of(request: HttpRequest) -> str:
@@ -37,7 +53,7 @@ def caller_of(request: HttpRequest) -> Caller:
         raise Unauthenticated("log in, or send an API token as 'Authorization: Bearer …'")
     if request.method not in {"GET", "HEAD", "OPTIONS"}:
         _check_csrf(request)
-    return Caller(user, Role(user.role), Actor("user", user.username, address_of(request)))
+    return Caller.by_log_in(request, user)
 
 
 def _caller_by_token(request: HttpRequest, token: str | None) -> Caller:
@@ -53,8 +69,25 @@ def _caller_by_token(request: HttpRequest, token: str | None) -> Caller:
             "this API token is unknown, revoked or expired; make a new one with `headworks create-token NAME LABEL "
             "--role ROLE` or POST /api/v1/api-tokens"
         )
+    _check_freshness(row.user)
     role = min(Role(row.role), Role(row.user.role), key=list(Role).index)
-    return Caller(row.user, role, Actor("token", f"{row.user.username}/{row.name}", address_of(request)))
+    tenants = scope.both(scope.some(row.tenants), scope.some(row.user.tenants))
+    name, entrusted = f"{row.user.username}/{row.name}", row.user.tenants is not None
+    actor = Actor("token", name, address_of(request), tenants, role, entrusted)
+    return Caller(row.user, role, actor, scope.some(row.scopes))
+
+
+def _check_freshness(user: User) -> None:
+    """Whoever was removed at the OpenID provider never logs in again, and so neither may the scripts go on for ever."""
+    if user.oidc_issuer is None:
+        return
+    days = oidc_rows.TOKEN_DAYS.read()
+    if user.last_login is None or user.last_login <= timezone.now() - timedelta(days=days):
+        raise Unauthenticated(
+            f"the API tokens of {user.username} rest, since their owner has not logged in by the OpenID provider for "
+            f"{days} days (HEADWORKS_OIDC_TOKEN_DAYS); log in once and they work again",
+            code="log_in_first",
+        )
 
 
 def _check_csrf(request: HttpRequest) -> None:
@@ -77,28 +110,50 @@ def _no_view(request: HttpRequest) -> HttpResponse:
 
 
 class Needs(AuthBase):
-    """Ninja's `auth=Needs(Role.OPERATOR)`: the caller lands in `request.auth`."""
+    """Ninja's `auth=Needs(Role.OPERATOR)`: the caller lands in `request.auth`.
+
+    `judge`: what people of some tenants may reach of the call; None: it is closed to them. `tag`: the scope that a
+    token needs, where the call is no REST call, whose scopes are its tags.
+    """
 
     openapi_type, openapi_scheme = "http", "bearer"
 
-    def __init__(self, role: Role) -> None:
+    def __init__(self, role: Role, *, judge: scope.Judge | None = None, tag: str = "") -> None:
         super().__init__()
-        self.role = role
+        self.role, self.judge, self.tag = role, judge, tag
+
+    def within(self, judge: scope.Judge) -> Needs:
+        """The same, open to people of some tenants for what `judge` lets them reach."""
+        return Needs(self.role, judge=judge, tag=self.tag)
 
     def __call__(self, request: HttpRequest) -> Caller:
-        return self._covered(caller_of(request))
+        caller = self._covered(caller_of(request))
+        scope.check_token_scope(caller.scopes, (self.tag,) if self.tag else scope.tags_of(request))
+        if caller.tenants is not None and self.judge is not None:
+            match = request.resolver_match
+            self.judge(caller.tenants, {} if match is None else match.kwargs)
+        return caller
 
     def by_token(self, request: HttpRequest) -> Caller:
-        """The same by API token alone, where nothing has looked for a session yet."""
+        """The same by API token alone, where nothing has looked for a session, nor for the call, yet."""
         return self._covered(_caller_by_token(request, bearer(request.headers.get("authorization"))))
 
     def _covered(self, caller: Caller) -> Caller:
         if not caller.role.covers(self.role):
             raise Forbidden(f"this needs the role {self.role.value}; yours is {caller.role.value}")
+        if caller.tenants is not None and self.judge is None:
+            raise scope.tenant_scope(caller.tenants)
         return caller
 
 
+def caller_in(request: HttpRequest) -> Caller:
+    """The caller of a route that has `auth=Needs(…)`."""
+    caller: Caller = request.auth  # type: ignore[attr-defined]
+    return caller
+
+
 viewer, operator, admin = (Needs(role) for role in Role)
+metrics_reader = Needs(Role.VIEWER, tag=scope.METRICS)
 
 
 def target_of(request: HttpRequest) -> Target:

@@ -12,10 +12,12 @@ from msgspec import Meta
 from pydantic import Field
 
 from controlplane.core import fields as f
+from controlplane.core import scope
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Conflict, NotFound
 from controlplane.core.models import Role, User
 from controlplane.core.nouns import PAGE_ROWS, page_of
+from controlplane.core.scope import TenantNames
 from wire.canonical import Document
 from wire.problems import Problem
 
@@ -31,10 +33,11 @@ Password = Annotated[f.Text, Field(max_length=200)]
 
 
 class UserFields(f.Fields):
-    """What may be changed of a user. `password` is written and never read."""
+    """What may be changed of a user. `password` is written and never read. `tenants` null: of the whole fleet."""
 
     role: Annotated[Role, Field(strict=False)] = f.default_of(User, "role")
     is_active: bool = True
+    tenants: TenantNames | None = None
     password: Password
 
 
@@ -47,6 +50,9 @@ def describe(row: User) -> Document:
         "username": row.username,
         "role": row.role,
         "is_active": row.is_active,
+        "tenants": row.tenants,
+        # Where the person logs in; null: here, by password.
+        "oidc_issuer": row.oidc_issuer,
         "created_at": f.iso(row.date_joined),
         "last_login_at": f.iso(row.last_login),
     }
@@ -54,6 +60,14 @@ def describe(row: User) -> Document:
 
 def get(username: str) -> User:
     return _found(username, lock=False)
+
+
+def known(username: str) -> Document | None:
+    """The public form; None where there is nobody of this name."""
+    try:
+        return describe(get(username))
+    except NotFound:
+        return None
 
 
 def page(limit: int = PAGE_ROWS, after: str = "") -> tuple[list[User], str | None]:
@@ -64,7 +78,8 @@ def page(limit: int = PAGE_ROWS, after: str = "") -> tuple[list[User], str | Non
 def create(unit: UnitOfWork, username: str, fields: Mapping[str, Any]) -> User:
     """A person who may log in. Raises Refused with every problem, Conflict where the name is taken."""
     values = f.read(NewUser, {**fields, "username": username})
-    row = User(username=username, role=values.role, is_active=values.is_active)
+    _check_tenants(unit, values.role, values.tenants)
+    row = User(username=username, role=values.role, is_active=values.is_active, tenants=values.tenants)
     _set_password(row, values.password)
     try:
         with transaction.atomic():
@@ -77,27 +92,57 @@ def create(unit: UnitOfWork, username: str, fields: Mapping[str, Any]) -> User:
 
 
 def update(unit: UnitOfWork, username: str, fields: Mapping[str, Any]) -> User:
-    """Change role, password, or whether the person may log in. A new password ends the person's log-ins.
+    """Change role, tenants, password, or whether the person may log in. Each ends the log-ins that the person has.
 
     Raises Conflict where nobody would be left who administers.
     """
-    # Locked in one order before the judgement, so that of two admins who demote each other one is refused.
-    admins = list(User.objects.select_for_update().filter(role=Role.ADMIN, is_active=True).order_by("pk"))
+    # Locked in one order before the judgement, so that of two admins who demote each other one is refused. Admins of
+    # the OpenID provider do not count: one with a password must be left for the day when it is away.
+    local_admins = User.objects.filter(role=Role.ADMIN, is_active=True, oidc_issuer=None)
+    admins = list(local_admins.select_for_update().order_by("pk"))
     row = _found(username, lock=True)
     before = describe(row)
-    current: Document = {"role": row.role, "is_active": row.is_active, "password": ""}
+    current: Document = {"role": row.role, "is_active": row.is_active, "tenants": row.tenants, "password": ""}
     values = f.read(UserFields, {**current, **fields})
-    row.role, row.is_active = values.role, values.is_active
+    _check_tenants(unit, values.role, values.tenants)
+    row.role, row.is_active, row.tenants = values.role, values.is_active, values.tenants
     if admins == [row] and (row.role != Role.ADMIN or not row.is_active):
-        raise Conflict(f"{username!r} is the last active admin; make another user admin first", code="last_admin")
+        raise Conflict(
+            f"{username!r} is the last active admin with a password; make another one first", code="last_admin"
+        )
     after = describe(row)
     if "password" in fields:
+        _refuse_of_provider(row)
         _set_password(row, values.password)
         # The password itself is in no record; that it changed is.
         after["password_changed"] = True
+    if after != before:
+        row.sessions_epoch += 1
     row.save()
     unit.record(NOUN, username, before, after)
     return row
+
+
+def end_log_ins(unit: UnitOfWork, username: str) -> User:
+    """End every log-in that the person has now, in all browsers. API tokens go on."""
+    row = _found(username, lock=True)
+    row.sessions_epoch += 1
+    row.save(update_fields=["sessions_epoch"])
+    unit.record(NOUN, username, describe(row), {**describe(row), "log_ins_ended": True})
+    return row
+
+
+def _check_tenants(unit: UnitOfWork, role: Role, tenants: list[str] | None) -> None:
+    if role == Role.ADMIN and tenants is not None:
+        message = "an admin is of the whole fleet; give null, or another role"
+        f.refuse_if([Problem("/tenants", "whole_fleet", message)])
+    scope.warn_of_unknown(unit, tenants)
+
+
+def _refuse_of_provider(row: User) -> None:
+    if row.oidc_issuer is not None:
+        message = f"this person logs in by {row.oidc_issuer}; a password would stay when that access ends"
+        f.refuse_if([Problem("/password", "oidc", message)])
 
 
 def _set_password(row: User, password: str) -> None:

@@ -10,6 +10,7 @@ from ninja import Body, Query, Router, Status
 
 from controlplane.core.fields import ShownAs
 from controlplane.core.nouns import PAGE_ROWS
+from controlplane.core.preconditions import tagged
 from controlplane.core.rest import After, Filter, Limit, Page
 from controlplane.core.security import operator, viewer
 from controlplane.core.writes import Options, WriteAnswer, perform
@@ -49,7 +50,7 @@ def ask_for_act(request: HttpRequest, options: Options, body: ActBody) -> Status
 
 @router.get("/acts/{act_id}", auth=viewer, response=dict[str, Any], summary="Read an act")
 def read_act(request: HttpRequest, act_id: str) -> Document:
-    return acts.describe(acts.get(act_id))
+    return tagged(request, acts.describe(acts.get(act_id)))
 
 
 @router.post("/acts/{act_id}/cancel", auth=operator, response=WriteAnswer, summary="Cancel an act that waits")

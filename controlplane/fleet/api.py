@@ -1,4 +1,4 @@
-"""REST of models, artifacts, pools, nodes, GPUs and engines."""
+"""REST of models, aliases, artifacts, pools, nodes, GPUs and engines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from controlplane.core.security import admin, operator, viewer
 from controlplane.core.writes import Options, WriteAnswer, perform
 from controlplane.fleet import services
 from controlplane.fleet.models import Node
-from controlplane.fleet.services import ENGINES, MODELS, NODES, POOLS, artifacts
+from controlplane.fleet.services import ALIASES, ENGINES, MODELS, NODES, POOLS, artifacts
 from wire.canonical import Document
 
 router = Router()
@@ -28,6 +28,7 @@ def _with_health(nodes: Sequence[Node]) -> list[Document]:
 
 
 add_noun(router, "/models", MODELS, write=admin, name_in_path="path:name")
+add_noun(router, "/aliases", ALIASES, write=admin, name_in_path="path:name")
 add_noun(router, "/pools", POOLS, write=operator)
 add_noun(router, "/nodes", NODES, write=operator, editable=False, show=_with_health)
 add_noun(router, "/engines", ENGINES, write=operator, show=services.described_with_facts)
@@ -84,19 +85,21 @@ _FILE_BODY: dict[str, Any] = {
 def upload_artifact(request: HttpRequest, kind: Filter, name: Filter, options: Options) -> Status[WriteAnswer]:
     """The body is the file. The same bytes are stored once: a repeat answers 200 with the row that there is."""
     file = artifacts.check(kind, name, artifacts.read_bounded(request))
-    made: list[bool] = []
 
     def act(unit: UnitOfWork) -> Document:
-        row, new = artifacts.create(unit, file)
-        made.append(new)
-        return artifacts.describe(row)
+        return artifacts.describe(artifacts.create(unit, file))
 
-    answer = perform(request, options, act)
-    return Status(HTTPStatus.CREATED if made[0] else HTTPStatus.OK, answer)
+    answer = perform(request, options, act, body=file.content)
+    return Status(HTTPStatus.CREATED if answer.changed else HTTPStatus.OK, answer)
 
 
 @router.delete(
     "/artifacts/{sha256}", auth=admin, response=WriteAnswer, tags=["artifacts"], summary="Delete an unused file"
 )
 def delete_artifact(request: HttpRequest, sha256: str, options: Options) -> WriteAnswer:
-    return perform(request, options, lambda unit: artifacts.delete(unit, sha256))
+    return perform(
+        request,
+        options,
+        lambda unit: artifacts.delete(unit, sha256),
+        current=lambda: artifacts.describe(artifacts.get(sha256)),
+    )

@@ -69,6 +69,18 @@ class Model(models.Model):
     default_max_tokens = models.PositiveBigIntegerField(default=512)
     max_tokens = models.PositiveBigIntegerField(default=4096)
     kv_bytes_per_token = models.PositiveBigIntegerField(default=0)
+    # The name of one; whether there is one is checked where the whole configuration is.
+    cache_policy = models.CharField(max_length=63, blank=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Alias(models.Model):
+    """Another name that clients may call a model by."""
+
+    name = models.CharField(max_length=200, unique=True)
+    model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="aliases")
 
     def __str__(self) -> str:
         return self.name

@@ -16,6 +16,8 @@ class Route(models.Model):
     pools = models.JSONField(null=True)
     # {pool: order}, tried in that order when no pool of `pools` can take the request.
     fallbacks = models.JSONField(null=True)
+    # As `wire.snapshot.Cascade`; null: none.
+    cascade = models.JSONField(null=True)
     reject = models.CharField(max_length=500, blank=True)
 
     class Meta:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 import msgspec
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from controlplane.core import fields as f
+from controlplane.core.changes import UnitOfWork
 from controlplane.core.nouns import Noun, as_set, present
 from controlplane.routing import models as rows
 from wire import snapshot, snapshot_checks
@@ -16,6 +17,10 @@ from wire.problems import Problem, pointer
 
 _NAME_LISTS = ("models", "tenants", "priority_classes")
 _POOLS_MAX = 100
+
+
+def _distinct(reasons: list[snapshot.EscalationReason]) -> list[snapshot.EscalationReason]:
+    return sorted(set(reasons))
 
 
 class MatchFields(f.Fields):
@@ -30,10 +35,24 @@ class MatchFields(f.Fields):
     max_max_tokens: f.Count | None = None
 
 
+class CascadeFields(f.Fields):
+    """A small model is asked first, in `pool`; the route's own pools where its answer is not good enough.
+
+    `escalate_on`: what makes it not good enough. `low_confidence`: a mean probability of its tokens below
+    `confidence_permille`. Prompts longer than `max_prompt_tokens` go to the route's pools at once.
+    """
+
+    pool: f.Name
+    escalate_on: Annotated[list[snapshot.EscalationReason], Field(min_length=1), AfterValidator(_distinct)]
+    confidence_permille: f.PerMille | None = None
+    max_prompt_tokens: f.Count | None = None
+
+
 class RouteFields(f.Fields):
     """`pools` {name: weight in per mille, in all 1000} or `reject`, the message of a refusal.
 
-    `fallbacks` {pool: order}: tried in that order when the drawn pool cannot take the request.
+    `fallbacks` {pool: order}: tried in that order when the drawn pool cannot take the request. `cascade` is kept and
+    told to gateways, of which none acts on it yet: a write that sets it is answered with the warning `not_yet`.
     """
 
     order: f.Count = f.default_of(rows.Route, "order")
@@ -41,6 +60,7 @@ class RouteFields(f.Fields):
     pools: Annotated[dict[f.Name, f.PerMille], Field(min_length=1, max_length=_POOLS_MAX)] | None = None
     fallbacks: Annotated[dict[f.Name, f.Count], Field(min_length=1, max_length=_POOLS_MAX)] | None = None
     reject: Annotated[f.Text, Field(min_length=1, max_length=500)] | None = None
+    cascade: CascadeFields | None = None
 
 
 class _AnyName:
@@ -68,12 +88,17 @@ class RouteNoun(Noun[rows.Route]):
             "pools": row.pools,
             "fallbacks": row.fallbacks,
             "reject": row.reject or None,
+            "cascade": row.cascade and _with_list(row.cascade),
         }
 
     def assign(self, row: rows.Route, values: Document) -> list[Problem]:
         match = values["match"]
         sets = {name: as_set(match[name]) for name in _NAME_LISTS}
-        super().assign(row, {**values, "match": present({**match, **sets}), "reject": values["reject"] or ""})
+        cascade = values["cascade"]
+        if cascade is not None:
+            cascade = present({**cascade, "escalate_on": as_set(cascade["escalate_on"])})
+        rest = {"match": present({**match, **sets}), "reject": values["reject"] or "", "cascade": cascade}
+        super().assign(row, {**values, **rest})
         route, everything = typed(row), _AnyName()
         found = snapshot_checks.route_problems(row.name, route, everything, everything, everything, everything)
         prefix = pointer("/routes", row.name)
@@ -88,6 +113,7 @@ class RouteNoun(Noun[rows.Route]):
                 "pools": row.pools,
                 "fallbacks": fallbacks,
                 "reject": row.reject or None,
+                "cascade": row.cascade,
             }
         )
 
@@ -98,10 +124,31 @@ class RouteNoun(Noun[rows.Route]):
             fields["match"] = {**content["match"], **lists}
         if "fallbacks" in content:
             fields["fallbacks"] = {pool: entry["order"] for pool, entry in content["fallbacks"].items()}
+        if "cascade" in content:
+            fields["cascade"] = {**content["cascade"], "escalate_on": list(content["cascade"]["escalate_on"])}
         return fields
+
+    def _insert(self, unit: UnitOfWork, row: rows.Route, name: str, values: Document) -> rows.Route:
+        return _noted(unit, super()._insert(unit, row, name, values))
+
+    def _store(self, unit: UnitOfWork, row: rows.Route, name: str, before: Document, values: Document) -> rows.Route:
+        return _noted(unit, super()._store(unit, row, name, before, values))
 
 
 ROUTES = RouteNoun()
+
+
+def _with_list(cascade: Document) -> Document:
+    """The public form of a cascade."""
+    shown = {**cascade, "escalate_on": sorted(cascade["escalate_on"])}
+    return {name: shown.get(name) for name in CascadeFields.model_fields}
+
+
+def _noted(unit: UnitOfWork, row: rows.Route) -> rows.Route:
+    if row.cascade is not None:
+        message = "no gateway acts on a cascade yet: every request goes to the route's own pools at once"
+        unit.warnings.append(Problem(f"{pointer('/routes', row.name)}/cascade", "not_yet", message))
+    return row
 
 
 def typed(row: rows.Route) -> snapshot.Route:

@@ -1,41 +1,120 @@
-"""Where would this request go? The gateways' own matching, on the rules as they stand."""
+"""Where would this request go? The gateways' own reading and matching, on the rules as they stand or as they might."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from msgspec import UNSET
+
 from controlplane.core import fields as f
-from controlplane.routing.services import ROUTES, typed
-from policy.routing import RequestFacts, match_route
+from controlplane.fleet.services import MODELS, POOLS
+from controlplane.routing.asked import Asked, RequestFields, SentRequestFields, by_body, by_sizes
+from controlplane.routing.placement import standing_in
+from controlplane.routing.services import ROUTES, RouteFields, typed
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.services import PRIORITY_CLASSES
+from policy.admission import NotAdmitted, bounded_output
+from policy.routing import RouteResult, match_route
 from wire.canonical import Document
+from wire.problems import Problem, pointer
+from wire.snapshot import Route
+from wire.snapshot_checks import route_problems
+
+_NO_ROUTE = Route(order=0)
 
 
-class RequestFields(f.Fields):
-    """A request as the rules see it. `max_tokens`: the asked output length, or the model's default."""
+def explain(fields: Document) -> Document:
+    """Each rule tried and why it did not match; of the one that did the pools and what stands in them, or its refusal.
 
-    model: f.ModelName
-    tenant: f.Name
-    priority_class: f.Name
-    prompt_tokens: f.Count
-    max_tokens: f.Count
-
-
-def explain(fields: Document) -> dict[str, Any]:
-    """Each rule tried and why it did not match, and of the one that did the pools with their shares, or its refusal.
-
-    `reason` is matched, rejected or no_route. Raises Refused where the request is described wrongly.
+    `reason` is matched, rejected, no_route, or that for which gateways refuse the request before a rule is tried.
+    Raises Refused where the question is put wrongly.
     """
-    request = RequestFacts(**f.read(RequestFields, fields).model_dump())
-    rows = {row.name: row for row in ROUTES.queryset()}
+    question: RequestFields | SentRequestFields = (
+        f.read(SentRequestFields, fields) if "request" in fields else f.read(RequestFields, fields)
+    )
+    rules = _stored() if question.routes is None else _candidates(question.routes)
+    try:
+        asked = by_body(question.request) if isinstance(question, SentRequestFields) else by_sizes(question)
+    except NotAdmitted as refused:
+        return {"request": None, "max_tokens": None, **_answer(RouteResult(refused.reason, "", (), str(refused)), {})}
     # The draw picks one pool by weight; all of them are shown, so any draw does.
-    result = match_route({name: typed(row) for name, row in rows.items()}, request, 0.0)
-    row = rows.get(result.rule)
-    fallbacks = (row.fallbacks if row else None) or {}
+    result = match_route(rules, asked.facts, 0.0)
+    answer = _answer(result, rules)
+    if answer["cascade"] is not None:
+        longest = answer["cascade"]["max_prompt_tokens"]
+        answer["cascade"]["asked_first"] = longest is None or asked.size.tokens <= longest
+    return {"request": _seen(asked), "max_tokens": _bounded(asked), **answer}
+
+
+def _stored() -> dict[str, Route]:
+    return {row.name: typed(row) for row in ROUTES.queryset()}
+
+
+def _candidates(given: dict[str, RouteFields]) -> dict[str, Route]:
+    """The rules that are given, held to what stored ones are. Raises Refused with every problem."""
+    problems: list[Problem] = []
+    rules: dict[str, Route] = {}
+    for name, fields in given.items():
+        row = ROUTES.row(name=name)
+        at = pointer("/routes", name)
+        wrong = ROUTES.assign(row, fields.model_dump())
+        problems += [Problem(f"{at}{'' if each.path == '/' else each.path}", each.rule, each.message) for each in wrong]
+        rules[name] = typed(row)
+    f.refuse_if(problems)
+    models, classes, pools = set(MODELS.keys()), set(PRIORITY_CLASSES.keys()), set(POOLS.keys())
+    named = {tenant for rule in rules.values() for tenant in rule.match.tenants or ()}
+    tenants = set(Tenant.objects.filter(name__in=named).values_list("name", flat=True))
+    for name, rule in rules.items():
+        problems += route_problems(name, rule, models, tenants, classes, pools)
+    f.refuse_if(problems)
+    return rules
+
+
+def _seen(asked: Asked) -> Document:
+    """The request as the rules see it."""
+    return {
+        **asked.facts._asdict(),
+        "asked_model": asked.asked_model,
+        "prompt_tokens_source": asked.size.source,
+        "sequences": asked.sequences,
+    }
+
+
+def _bounded(asked: Asked) -> Document | None:
+    """The output that a gateway would let it have, its quota aside; None where the model or tenant does not exist."""
+    if asked.model is None or asked.tenant is None:
+        return None
+    bound = bounded_output(asked.asked_max_tokens, asked.size.tokens, asked.model, asked.tenant)
+    return {"asked": asked.asked_max_tokens, "given": bound.max_tokens, "note": bound.note or None}
+
+
+def _answer(result: RouteResult, rules: dict[str, Route]) -> dict[str, Any]:
+    rule = rules.get(result.rule, _NO_ROUTE)
+    shares, fallbacks = rule.pools or {}, rule.fallbacks or {}
+    in_order = sorted(fallbacks, key=lambda pool: (fallbacks[pool].order, pool))
+    cascade = _cascade(rule)
     return {
         "reason": result.reason,
         "rule": result.rule or None,
         "message": result.message or None,
-        "pools": (row.pools if row else None) or {},
-        "fallbacks": sorted(fallbacks, key=lambda pool: (fallbacks[pool], pool)),
+        "pools": shares,
+        "fallbacks": in_order,
+        "cascade": cascade,
+        "standing": standing_in(dict.fromkeys([*shares, *in_order, *([cascade["pool"]] if cascade else [])])),
         "tried": [{"rule": tried.rule, "mismatch": tried.mismatch or None} for tried in result.tried],
+    }
+
+
+def _cascade(rule: Route) -> Document | None:
+    if rule.cascade is UNSET:
+        return None
+    cascade, reasons = rule.cascade, sorted(rule.cascade.escalate_on)
+    return {
+        "pool": cascade.pool,
+        "escalate_on": reasons,
+        "confidence_permille": None if cascade.confidence_permille is UNSET else cascade.confidence_permille,
+        "max_prompt_tokens": None if cascade.max_prompt_tokens is UNSET else cascade.max_prompt_tokens,
+        "acted_on": False,
+        "says": f"to be asked first in {cascade.pool}; escalates on {', '.join(reasons)}. No gateway acts on it yet: "
+        "the request goes to the route's own pools",
     }

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from controlplane.core import fields as f
 from controlplane.telemetry import settings_rows
+from controlplane.telemetry.promql.binary import COMPARISON, SETS
 from controlplane.telemetry.promql.errors import QueryError, Unsupported
 from controlplane.telemetry.promql.grammar import MAX_CHARACTERS, parse
 
@@ -31,6 +32,28 @@ def _evaluable(expr: str) -> str:
     if isinstance(tree, ast.MatrixSelector | ast.SubqueryExpr | ast.StringLiteral):
         raise PydanticCustomError("promql", "give an expression whose result is an instant vector or a scalar")
     return expr
+
+
+def keeps_what_holds(expr: str) -> bool:
+    """Whether the result is what a comparison let through. Its values are what was compared, so that 0 says nothing."""
+    try:
+        return _keeps(parse(expr))
+    except QueryError:
+        # What an external server alone can read.
+        return False
+
+
+def _keeps(tree: ast.Expr) -> bool:
+    match tree:
+        case ast.ParenExpr():
+            return _keeps(tree.expr)
+        case ast.BinaryExpr():
+            operator = str(tree.op)
+            if operator in COMPARISON:
+                return not (tree.modifier and tree.modifier.return_bool)
+            # A set operator passes on what stands on its left, `or` also what stands on its right.
+            return operator in SETS and _keeps(tree.lhs) and (operator != "or" or _keeps(tree.rhs))
+    return False
 
 
 def _label_name(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import update_wrapper
 from http import HTTPStatus
 from typing import Concatenate, ParamSpec
@@ -10,21 +10,30 @@ from typing import Concatenate, ParamSpec
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 
+from controlplane.core import sessions
 from controlplane.core.changes import Actor
 from controlplane.core.errors import Refused
 from controlplane.core.models import Role, User
-from controlplane.core.security import Caller, address_of
+from controlplane.core.nouns import some_of
+from controlplane.core.scope import Judge
+from controlplane.core.security import Caller
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, Caller, P], HttpResponse]
+# The least role for a page, where it depends on who asks.
+LeastRole = Callable[[Actor], Role]
 
 
-def page(needs: Role = Role.VIEWER) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponse]]:
+def page(
+    needs: Role | LeastRole = Role.VIEWER, *, judge: Judge | None = None
+) -> Callable[[View[P]], Callable[Concatenate[HttpRequest, P], HttpResponse]]:
     """A view for people of at least this role, which gets the `Caller` as its second argument.
 
+    `judge`: what people of some tenants may reach of it; None: it is closed to them.
     Without a log-in it redirects to it. What the view raises as `Refused` becomes a page of that status.
     """
 
@@ -34,12 +43,18 @@ def page(needs: Role = Role.VIEWER) -> Callable[[View[P]], Callable[Concatenate[
             user = request.user
             if not isinstance(user, User):
                 return _to_login(request)
-            role = Role(user.role)
-            if not role.covers(needs):
+            sessions.note_page(request)
+            caller = Caller.by_log_in(request, user)
+            needed = needs if isinstance(needs, Role) else needs(caller.actor)
+            if not caller.role.covers(needed):
                 detail = _("This page needs the role %(needed)s; yours is %(yours)s. An admin can change it.")
-                return _error(request, HTTPStatus.FORBIDDEN, detail % {"needed": needs.label, "yours": role.label})
-            caller = Caller(user, role, Actor("user", user.username, address_of(request)))
+                shown = {"needed": needed.label, "yours": caller.role.label}
+                return _error(request, HTTPStatus.FORBIDDEN, detail % shown)
+            if caller.tenants is not None and judge is None:
+                return _error(request, HTTPStatus.FORBIDDEN, of_whole_fleet(caller.tenants))
             try:
+                if caller.tenants is not None and judge is not None:
+                    judge(caller.tenants, kwargs)
                 return view(request, caller, *args, **kwargs)
             except Refused as refused:
                 return _error(request, HTTPStatus(refused.status), refused.detail)
@@ -48,6 +63,17 @@ def page(needs: Role = Role.VIEWER) -> Callable[[View[P]], Callable[Concatenate[
         return answer
 
     return decorate
+
+
+def of_whole_fleet(tenants: Iterable[str]) -> str:
+    """Why a page is closed to people of some tenants."""
+    detail = _("This is for people of the whole fleet; you are limited to %(tenants)s. An admin can change it.")
+    return detail % {"tenants": some_of(sorted(tenants)) or "–"}
+
+
+def start_page(user: User) -> str:
+    """Where a person begins who asked for no page."""
+    return reverse("web:fleet" if user.tenants is None else "web:tenants")
 
 
 def _to_login(request: HttpRequest) -> HttpResponse:

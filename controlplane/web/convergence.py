@@ -15,6 +15,7 @@ from controlplane.configs.convergence import State, convergence, standing_with
 from controlplane.configs.models import Revision
 from controlplane.core.errors import NotFound
 from controlplane.core.models import AuditEntry, TargetKind
+from controlplane.core.security import Caller
 from controlplane.web.kept import Kept
 from wire.canonical import Document
 
@@ -70,6 +71,11 @@ def change_of(request: HttpRequest) -> uuid.UUID | None:
         return uuid.UUID(text)
     except ValueError as error:
         raise NotFound("there is no such change") from error
+
+
+def followed(caller: Caller, change_id: uuid.UUID) -> dict[str, Any]:
+    """What a page shows of a change that was just made. The targets that run it are no matter of a tenant's people."""
+    return {"change": change_id, "convergence": progress_of(change_id)} if caller.tenants is None else {}
 
 
 def progress_of(change_id: uuid.UUID) -> Progress:

@@ -15,6 +15,8 @@ from controlplane.core.changes import Change
 # Objects are called the same in the audit and in the configuration, whose sections stand in the plural.
 NOUN_OF_SECTION = {
     "acts": "act",
+    "aliases": "alias",
+    "cache_policies": "cache policy",
     "engines": "engine",
     "keys": "key",
     "models": "model",
@@ -23,8 +25,11 @@ NOUN_OF_SECTION = {
     "pools": "pool",
     "priority_classes": "priority class",
     "routes": "route",
+    "session_limits": "session limits",
     "tenants": "tenant",
 }
+# Their audit holds a whole rule file.
+RULES_NOUN = "recording rules"
 # They name the object, which stands above its values.
 NAMING_FIELDS = {"id", "name", "prefix", "created_at"}
 # What a new row says of its making, which nobody asked for and the same form would say otherwise later.
@@ -107,7 +112,12 @@ def _replaced(change: Change) -> dict[str, Any]:
 
 
 def shown_key(noun: str, key: str, *forms: Mapping[str, Any] | None) -> str:
-    """What people know an object by: its name, of a key its first characters, of an act what it does to what."""
+    """What people know an object by: its name, of a key its first characters, of an act what it does to what.
+
+    Of what there is but one nothing.
+    """
+    if noun == RULES_NOUN:
+        return ""
     if noun == "act":
         act = next((form for form in forms if form and "action" in form), {})
         return f"{act.get('action', key[:8])} {act.get('engine') or act.get('node') or ''}".strip()
@@ -119,9 +129,25 @@ def shown_key(noun: str, key: str, *forms: Mapping[str, Any] | None) -> str:
 
 def _of_change(change: Change) -> Difference:
     key = shown_key(change.noun, change.key, change.after, change.before)
-    values = _values(change.before, change.after)
+    values = _values(*(_by_rule(side) if change.noun == RULES_NOUN else side for side in (change.before, change.after)))
     unasked = _UNASKED.get(change.noun, set()) if change.action == "create" else set()
     return Difference(change.noun, key, change.action, [value for value in values if value.place[0] not in unasked])
+
+
+def _by_rule(document: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """A rule file as maps of what tells groups and rules apart, so that each is compared with itself."""
+    return {"groups": {group["name"]: _group(group) for group in (document or {}).get("groups", ())}}
+
+
+def _group(group: Mapping[str, Any]) -> dict[str, Any]:
+    """A rule's name has colons, so that none is called as a field of the group."""
+    interval = {"interval": group["interval"]} if "interval" in group else {}
+    return {**interval, **{_rule_name(rule): rule["expr"] for rule in group["rules"]}}
+
+
+def _rule_name(rule: Mapping[str, Any]) -> str:
+    labels = ", ".join(f'{name}="{value}"' for name, value in sorted(rule.get("labels", {}).items()))
+    return f"{rule['record']}{{{labels}}}" if labels else str(rule["record"])
 
 
 def _objects(before: Mapping[str, Any], after: Mapping[str, Any], prefixes: Mapping[str, str]) -> Iterator[Difference]:

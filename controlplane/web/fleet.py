@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from controlplane import settings_rows
 from controlplane.alerts.models import Incident, IncidentState
+from controlplane.breakers.standing import Forced
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.health import failed_probes, node_health
 from controlplane.fleet.models import Engine, Gpu, Node
@@ -57,7 +58,8 @@ class GpuLine:
 class EngineLine:
     """One engine. `state` is what its agent sees, unknown where that is silent; `condition` says more of it than that.
 
-    `cordoned` is its own cordon, `node_cordoned` that of its node. `facts` is what its agent tells of its start.
+    `cordoned` is its own cordon, `node_cordoned` that of its node. `forced` is the override that holds its breaker, if
+    one does. `facts` is what its agent tells of its start.
     """
 
     name: str
@@ -73,6 +75,7 @@ class EngineLine:
     simulated: bool
     cordoned: bool
     node_cordoned: bool
+    forced: Document | None
     kv_capacity_tokens: int | None
     kv_usage_percent: float | None
     running: int | None
@@ -81,6 +84,15 @@ class EngineLine:
     @property
     def troubled(self) -> bool:
         return self.state == "down" or self.condition == "hung"
+
+    @property
+    def forced_state(self) -> str:
+        """The name of its look, empty where nobody forced its breaker."""
+        return f"forced_{self.forced['state']}" if self.forced else ""
+
+    @property
+    def forced_until(self) -> datetime | None:
+        return datetime.fromisoformat(self.forced["expires_at"]) if self.forced else None
 
     @property
     def started_at(self) -> datetime | None:
@@ -165,26 +177,26 @@ def headline_of(incident: Incident) -> str:
 
 def fleet() -> Fleet:
     """Everything, in a number of queries that does not grow with it."""
-    readings, rows = latest.get(), list(_engines())
-    nodes = _node_lines(list(Node.objects.order_by("name")), rows, readings)
+    readings, rows, forced = latest.get(), list(_engines()), Forced(timezone.now())
+    nodes = _node_lines(list(Node.objects.order_by("name")), rows, readings, forced)
     nodes.sort(key=lambda node: (_ORDER[node.health], not node.incidents, node.name))
     engines = [engine for node in nodes for engine in node.engines]
-    engines += [_engine_line(row, readings) for row in rows if row.node is None]
+    engines += [_engine_line(row, readings, forced) for row in rows if row.node is None]
     engines.sort(key=lambda engine: (not engine.troubled, engine.pool, engine.name))
     return Fleet(nodes, engines, readings.missing)
 
 
 def node_line(row: Node) -> tuple[NodeLine, str]:
     """One node, and why nothing measured is shown of it."""
-    readings = latest.get()
-    return _node_lines([row], list(_engines().filter(node=row)), readings)[0], readings.missing
+    readings, forced = latest.get(), Forced(timezone.now())
+    return _node_lines([row], list(_engines().filter(node=row)), readings, forced)[0], readings.missing
 
 
 def _engines() -> QuerySet[Engine]:
     return Engine.objects.select_related("node", "pool__model").order_by("pool__name", "name")
 
 
-def _node_lines(rows: list[Node], engine_rows: list[Engine], readings: Readings) -> list[NodeLine]:
+def _node_lines(rows: list[Node], engine_rows: list[Engine], readings: Readings, forced: Forced) -> list[NodeLine]:
     gpus: defaultdict[int, list[Gpu]] = defaultdict(list)
     engines: defaultdict[int | None, list[Engine]] = defaultdict(list)
     for gpu in Gpu.objects.filter(node__in=rows).order_by("index"):
@@ -199,7 +211,7 @@ def _node_lines(rows: list[Node], engine_rows: list[Engine], readings: Readings)
         # What a silent agent said last says nothing of now.
         known = readings if health != "lost" else None
         gpu_lines = [_gpu_line(gpu, row.name, known) for gpu in gpus[row.pk]]
-        engine_lines = [_engine_line(engine, known) for engine in engines[row.pk]]
+        engine_lines = [_engine_line(engine, known, forced) for engine in engines[row.pk]]
         named = _grouped(reasons)
         lines.append(NodeLine(row, health, named, gpu_lines, engine_lines, incidents[row.name], cordons.get(row.name)))
     return lines
@@ -248,7 +260,7 @@ def _gpu_line(row: Gpu, node: str, readings: Readings | None) -> GpuLine:
     )
 
 
-def _engine_line(row: Engine, readings: Readings | None) -> EngineLine:
+def _engine_line(row: Engine, readings: Readings | None, forced: Forced) -> EngineLine:
     state = row.state if readings else "unknown"
     values = readings.engine(row.name) if readings and state == "up" else {}
     usage = values.get("kv_usage_ratio")
@@ -266,6 +278,7 @@ def _engine_line(row: Engine, readings: Readings | None) -> EngineLine:
         simulated=row.version.endswith(SIMULATED_VERSION),
         cordoned=row.cordoned,
         node_cordoned=bool(row.node and row.node.cordoned),
+        forced=next(iter(forced.turns(("pool", row.pool.name), ("engine", row.name))), None),
         kv_capacity_tokens=row.kv_capacity_tokens,
         kv_usage_percent=None if usage is None else usage * 100,
         running=_whole(values.get("running")),

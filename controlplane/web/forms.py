@@ -17,10 +17,15 @@ from controlplane.alerts.models import Severity
 from controlplane.alerts.services.policy import WINDOW_MAX_MS
 from controlplane.core.changes import REASON_MAX_CHARACTERS
 from controlplane.core.errors import Refused
+from controlplane.core.fields import default_of
 from controlplane.core.models import TargetKind
 from controlplane.core.security import address_of
 from controlplane.fleet.models import Model
-from controlplane.tenants.models import PriorityClass
+from controlplane.tenants.models import CachePolicy, PriorityClass, SessionLimits, Tenant
+from controlplane.tenants.services.keys import OVERLAP_MAX_SECONDS
+from controlplane.tenants.services.temporary_limits import EXPIRES_MAX_SECONDS
+from controlplane.tenants.services.tenants import TEMPORARY_LIMITS
+from controlplane.web.hours import HoursField
 from controlplane.web.refusals import sentence
 from controlplane.web.throttle import begin_attempt, forget_failures
 
@@ -37,8 +42,8 @@ class LoginForm(AuthenticationForm):
         if wait is not None:
             minutes = max(1, round(wait.total_seconds() / 60))
             text = ngettext(
-                "Too many failed log-ins for this name from this address. Try again in %(minutes)d minute.",
-                "Too many failed log-ins for this name from this address. Try again in %(minutes)d minutes.",
+                "Too many failed log-ins for this name or from this address. Try again in %(minutes)d minute.",
+                "Too many failed log-ins for this name or from this address. Try again in %(minutes)d minutes.",
                 minutes,
             )
             raise ValidationError(text % {"minutes": minutes}, code="throttled")
@@ -80,14 +85,38 @@ def _limit(label: Any, help_text: Any = "") -> forms.IntegerField:
     )
 
 
-class TenantForm(RefusableForm):
-    """A tenant's fields, named as in the REST call. An empty limit is no limit."""
+class TenantLimitsForm(RefusableForm):
+    """The limits that a tenant's own people may lower, named as in the REST call. An empty limit is no limit."""
 
     tpm_limit = _limit(_("Tokens per minute"), _("Input and output together. Empty: no limit."))
     rpm_limit = _limit(_("Requests per minute"), _("Empty: no limit."))
     max_parallel_requests = _limit(_("Sequences at once"), _("A request with n = 4 counts four. Empty: no limit."))
     max_tokens_cap = _limit(_("Largest max_tokens"), _("Requests for more are cut to this. Empty: the model's own."))
     n_cap = _limit(_("Largest n"), _("Answers per request. Empty: no limit."))
+    daily_token_budget = _limit(
+        _("Tokens per day"), _("Of a calendar day in the time zone. Refused until midnight once used. Empty: no limit.")
+    )
+
+    def values(self) -> dict[str, Any]:
+        """The fields as the service takes them: null is not set."""
+        return {
+            name: None if value in ("", []) else value for name, value in self.cleaned_data.items() if name != "name"
+        }
+
+
+class TenantForm(TenantLimitsForm):
+    """All fields of a tenant. What it offers to choose from is of the whole fleet."""
+
+    time_zone = forms.CharField(
+        label=_("Time zone"), help_text=_("An IANA name, such as Europe/Istanbul. Empty: UTC."), required=False
+    )
+    schedule = HoursField(
+        label=_("Other limits by the hour"),
+        help_text=_(
+            "One a line, by the clock of the time zone, such as: nights 22:00-06:30 monday,friday tpm_limit=90000. "
+            "Without days: every day."
+        ),
+    )
     weight = forms.IntegerField(
         label=_("Weight"),
         help_text=_("Share of a busy pool, against the other tenants' weights."),
@@ -106,6 +135,8 @@ class TenantForm(RefusableForm):
         widget=forms.CheckboxSelectMultiple,
     )
     default_priority_class = forms.ChoiceField(label=_("Default priority class"), required=False)
+    session_limits = forms.ChoiceField(label=_("Session limits"), required=False)
+    cache_policy = forms.ChoiceField(label=_("Cache policy"), required=False)
     blocked = forms.BooleanField(label=_("Blocked: every request of this tenant is refused"), required=False)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -114,16 +145,16 @@ class TenantForm(RefusableForm):
         self._offer("models", Model.objects.order_by("name").values_list("name", flat=True))
         self._offer("priority_classes", classes)
         self._offer("default_priority_class", classes, none=_("none"))
+        for field, row in (("session_limits", SessionLimits), ("cache_policy", CachePolicy)):
+            self._offer(field, row._default_manager.order_by("name").values_list("name", flat=True), none=_("none"))
 
     def _offer(self, field: str, names: Iterable[str], none: Any = None) -> None:
         chooser = cast(forms.ChoiceField, self.fields[field])
         chooser.choices = [*([("", none)] if none is not None else []), *((name, name) for name in names)]
 
-    def values(self) -> dict[str, Any]:
-        """The fields as the service takes them: null is not set."""
-        return {
-            name: None if value in ("", []) else value for name, value in self.cleaned_data.items() if name != "name"
-        }
+    def clean_time_zone(self) -> str:
+        typed: str = self.cleaned_data["time_zone"]
+        return typed or str(default_of(Tenant, "time_zone"))
 
 
 class NewTenantForm(TenantForm):
@@ -176,6 +207,41 @@ class ScaledField(forms.DecimalField):
     def prepare_value(self, value: Any) -> Any:
         # Exact: a form that is sent as it came must change nothing.
         return f"{Decimal(value) / self._scale:f}" if isinstance(value, int) else value
+
+
+class RotateKeyForm(SecretForm):
+    overlap_seconds = ScaledField(
+        3600,
+        label=_("Hours for which the old key works on"),
+        min_value=0,
+        max_value=OVERLAP_MAX_SECONDS // 3600,
+        decimal_places=2,
+        help_text=_("Time to bring the new key to where the old one is used. 0: it ends at once."),
+    )
+    field_order = ("overlap_seconds", "reason")
+
+
+class TemporaryLimitsForm(RefusableForm):
+    """Limits for a time, named as in the REST call. An empty one stays as the tenant has it."""
+
+    tpm_limit = _limit(_("Tokens per minute"), _("Empty: as it is."))
+    rpm_limit = _limit(_("Requests per minute"), _("Empty: as it is."))
+    max_parallel_requests = _limit(_("Sequences at once"), _("Empty: as it is."))
+    daily_token_budget = _limit(_("Tokens per day"), _("Empty: as it is."))
+    expires_in_seconds = ScaledField(
+        3600,
+        label=_("For so many hours"),
+        min_value=Decimal("0.01"),
+        max_value=EXPIRES_MAX_SECONDS // 3600,
+        decimal_places=2,
+        help_text=_("Then the tenant's own limits hold again, at every gateway by itself."),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if not self.errors and all(cleaned[limit] is None for limit in TEMPORARY_LIMITS):
+            raise ValidationError(_("Give at least one limit."), code="one_of")
+        return cleaned
 
 
 class PolicyForm(RefusableForm):

@@ -20,6 +20,7 @@ from django.views.decorators.http import require_GET
 from controlplane.configs.events import PING
 from controlplane.configs.hub import hub
 from controlplane.core.models import User
+from controlplane.web.access import of_whole_fleet
 from controlplane.web.convergence import summary
 
 log = logging.getLogger(__name__)
@@ -117,6 +118,8 @@ async def live(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     user = await request.auser()
     if not isinstance(user, User):
         return log_in_first()
+    if user.tenants is not None:
+        return not_of_whole_fleet(user)
     # Django keeps this request's thread, and what it holds, until the stream ends: give back its database connection.
     await sync_to_async(close_old_connections)()
     return stream_of(_events())
@@ -124,6 +127,11 @@ async def live(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
 
 def log_in_first() -> HttpResponse:
     return HttpResponse(_("Log in first."), status=HTTPStatus.UNAUTHORIZED, content_type="text/plain; charset=utf-8")
+
+
+def not_of_whole_fleet(user: User) -> HttpResponse:
+    text = of_whole_fleet(user.tenants or ())
+    return HttpResponse(text, status=HTTPStatus.FORBIDDEN, content_type="text/plain; charset=utf-8")
 
 
 def stream_of(events: AsyncIterator[bytes]) -> StreamingHttpResponse:

@@ -18,7 +18,7 @@ _ACTS = {
     "no_node": gettext_lazy("The engine has no node whose agent could act on it."),
     "too_many": gettext_lazy("Too many acts of this node are open. Wait for them, or cancel some."),
 }
-_MISSING = re.compile(r"(?:model|priority class) '(.*)' does not exist")
+_MISSING = re.compile(r"(?:model|priority class|session limits|cache policy) '(.*)' does not exist")
 
 
 def sentence(problem: Problem) -> str:
@@ -34,10 +34,14 @@ def sentence(problem: Problem) -> str:
         return _("“%(name)s” does not exist any more. Choose another.") % {"name": missing[1]}
     if problem.rule == "one_of" and problem.path == "/default_priority_class":
         return _("The default must be one of the priority classes that are ticked.")
+    if problem.rule == "time_zone":
+        return _("Give an IANA time zone, such as Europe/Istanbul.")
     if problem.rule == "key":
         return _("A name consists of a-z, 0-9 and '-', and begins with a letter.")
     if problem.rule == "type" and "matching regex" in problem.message:
         return _("This is not in the form that is asked for here.")
+    if problem.rule == "scope_raise":
+        return _("People of a tenant may lower its limits, no more. Ask an operator of the whole fleet.")
     if problem.rule in _ACTS:
         return str(_ACTS[problem.rule])
     return f"{problem.message} ({problem.rule})"

@@ -18,11 +18,14 @@ def frame_of(request: HttpRequest) -> dict[str, Any]:
     # A request that is refused early has no `user` yet.
     user = getattr(request, "user", None)
     role = Role(user.role) if isinstance(user, User) else None
+    whole_fleet = isinstance(user, User) and user.tenants is None
     return {
         "role": role,
+        # Nothing of the fleet is for people who are limited to some tenants.
+        "whole_fleet": whole_fleet,
         "may_operate": role is not None and role.covers(Role.OPERATOR),
         "may_admin": role is not None and role.covers(Role.ADMIN),
-        "fleet": role and _fleet(),
+        "fleet": _fleet() if whole_fleet else None,
         "simulated": role is not None and _simulated(),
     }
 

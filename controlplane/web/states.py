@@ -34,6 +34,8 @@ LOOKS = {
     "refused": Look("bad", CROSS, _("refused")),
     "lost": Look("bad", TRIANGLE, _("lost")),
     "never": Look("none", DASH, _("runs none yet")),
+    # Requests
+    "admitted": Look("good", CHECK, _("admitted")),
     # Tenants and keys
     "active": Look("good", DOT, _("active")),
     "blocked": Look("bad", NO_ENTRY, _("blocked")),
@@ -48,6 +50,9 @@ LOOKS = {
     "up": Look("good", DOT, _("up")),
     "down": Look("bad", CROSS, _("down")),
     "starting": Look("wait", CLOCK, _("starting")),
+    # Their breakers, where a person forced them
+    "forced_open": Look("bad", NO_ENTRY, _("forced open")),
+    "forced_closed": Look("wait", CHECK, _("forced closed")),
     # Conditions of engines
     "hung": Look("bad", TRIANGLE, _("hung")),
     "paused": Look("wait", PAUSE, _("paused")),

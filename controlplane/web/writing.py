@@ -11,20 +11,26 @@ from django.utils.translation import gettext as _
 from controlplane.core.changes import UnitOfWork, unit_of_work
 from controlplane.core.errors import Conflict
 from controlplane.core.models import AuditEntry
+from controlplane.core.scope import told_of_warnings
 from controlplane.core.security import Caller
 from controlplane.web import differences
 from controlplane.web.differences import Shown
 from controlplane.web.forms import SecretForm
+from wire.problems import Problem
 
 Action = Callable[[UnitOfWork], Any]
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a write would do. `digest` names it, so that carrying out can tell whether it still does that."""
+    """What a write would do. `digest` names it, so that carrying out can tell whether it still does that.
+
+    `warnings`: what it may do, but is worth a second look.
+    """
 
     shown: Shown
     digest: str
+    warnings: list[Problem]
 
 
 class ChangedMeanwhile(Conflict):
@@ -41,7 +47,7 @@ def rehearse(caller: Caller, action: Action) -> Rehearsal:
     with unit_of_work(caller.actor, _("the reason that you give"), dry_run=True) as unit:
         action(unit)
     shown = differences.shortened(differences.of_changes(unit.changes))
-    return Rehearsal(shown, differences.digest(unit.changes))
+    return Rehearsal(shown, differences.digest(unit.changes), told_of_warnings(caller.tenants, unit.warnings))
 
 
 def carry_out(caller: Caller, reason: str, digest: str, action: Action) -> UnitOfWork:

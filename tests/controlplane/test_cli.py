@@ -68,6 +68,23 @@ def test_it_makes_users_tokens_and_join_tokens(data_dir: str) -> None:
     assert join.stdout.startswith("hwj-"), join.stderr
 
 
+def test_users_and_tokens_are_limited_to_tenants_and_scopes(data_dir: str) -> None:
+    bounds = ("--tenant", "acme", "--tenant", "beta")
+    made = headworks("create-user", "acme-ops", "--role", "operator", *bounds, HEADWORKS_DATA_DIR=data_dir)
+    assert len(made.stdout.strip()) >= 12
+    assert [f"there is no tenant {name!r} now" in made.stderr for name in ("acme", "beta")] == [True, True]
+    narrow = ("--tenant", "beta", "--scope", "keys", "--scope", "metrics")
+    token = headworks("create-token", "acme-ops", "narrow", *narrow, HEADWORKS_DATA_DIR=data_dir)
+    assert token.stdout.startswith("hwt-"), token.stderr
+    assert "there is no tenant 'beta' now" in token.stderr
+    shown = (
+        "from controlplane.core import api_tokens; "
+        "print([(row.user.username, row.tenants, row.scopes) for row in api_tokens.page(None)[0]])"
+    )
+    stored = run([sys.executable, "manage.py", "shell", "-v", "0", "-c", shown], HEADWORKS_DATA_DIR=data_dir)
+    assert "('acme-ops', ['beta'], ['keys', 'metrics'])" in stored.stdout, stored.stderr
+
+
 def test_a_join_token_for_a_name_that_is_there_says_what_it_replaces(data_dir: str) -> None:
     enrolled = (
         "from django.utils import timezone; from controlplane.core.models import Target; Target.objects.create("
@@ -96,6 +113,8 @@ def test_a_machine_without_static_files_serves_no_broken_pages(tmp_path: Path, d
     [
         (("create-user", "admin", "--role", "admin"), "admin"),
         (("create-token", "nobody", "script"), "nobody"),
+        (("create-user", "boss", "--role", "admin", "--tenant", "acme"), "an admin is of the whole fleet"),
+        (("create-token", "admin", "script", "--scope", "keyz"), "no such scope; there are"),
         (("join-token", "node", "--name", "Not A Name"), "name"),
     ],
 )

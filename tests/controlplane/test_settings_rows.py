@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane import settings_rows as rows
+from controlplane.core import oidc_rows
 from controlplane.telemetry import settings_rows as telemetry_rows
 from wire.settings import BadSetting, Setting, check_all, comma_separated, path
 
@@ -23,6 +24,7 @@ from wire.settings import BadSetting, Setting, check_all, comma_separated, path
         (rows.SECRET_KEY, "k" * 32),
         (rows.FIELD_KEY, "dGhpcnR5LXR3byBieXRlcyBmb3IgdGhlc2UgdGVzdHM="),
         (rows.HOST, "::1"),
+        (oidc_rows.ISSUER, "https://id.example/realms/lab"),
     ],
 )
 def test_a_value_that_can_be_used_is_taken_as_it_is(setting: Setting[Any], text: str) -> None:
@@ -44,6 +46,11 @@ def test_a_value_that_can_be_used_is_taken_as_it_is(setting: Setting[Any], text:
         (rows.FIELD_KEY, "k" * 44, "32 random bytes in URL-safe base64"),
         (rows.FIELD_KEY, "ключ", "32 random bytes in URL-safe base64"),
         (rows.HOST, "localhost", "an address of this machine"),
+        (oidc_rows.SCOPES, "profile", "openid among them"),
+        (oidc_rows.ALGORITHMS_TAKEN, "HS256", "give some of RS256"),
+        (oidc_rows.ROLES, '{"ops": "operator"}', "give JSON such as"),
+        (oidc_rows.ROLES, '{"ops": {"role": "root"}}', "give JSON such as"),
+        (oidc_rows.ROLES, '{"ops": {"role": "admin", "tenants": ["acme"]}}', "of the whole fleet"),
         (rows.TRUSTED_ORIGINS, "headworks.example", "https://host"),
         (rows.TRUSTED_ORIGINS, "https://headworks.example/path", "without a path"),
     ],
@@ -56,7 +63,7 @@ def test_one_that_cannot_is_refused_with_what_would_be_right(setting: Setting[An
 
 
 def test_all_rows_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    every = (*rows.SETTINGS, *telemetry_rows.SETTINGS)
+    every = (*rows.SETTINGS, *telemetry_rows.SETTINGS, *oidc_rows.SETTINGS)
     check_all(every)
     for setting in every:
         if setting.parse in (str, path, comma_separated):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from gateway import budgets
 from gateway.budgets import BudgetKeeper, KeptDay, kept_budgets
 from gateway.quotas import Quotas, retry_after
 from gateway.refusals import Refused
 from gateway.view import compile_view
 from tests.gateway.fleet import RunningGateway, ScriptedEngine, changed, chat, configuration, running_gateway, usage
+from wire.files import write_private
 from wire.snapshot import GatewaySnapshot, ScheduledLimits, TemporaryLimits, Tenant
 
 HOUR_MS = 3_600_000
@@ -178,6 +181,25 @@ async def test_the_keeper_writes_what_changed_and_once_more_at_the_end(tmp_path:
     assert kept_budgets(tmp_path) == {"a": KeptDay(0, 1, 6)}
 
 
+async def test_what_is_used_while_the_keeper_writes_is_kept_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    waiting: list[dict[str, KeptDay]] = [{"a": KeptDay(0, 1, 6)}, {"a": KeptDay(0, 1, 5)}]
+    writing, go_on = threading.Event(), threading.Event()
+
+    def write_slowly(path: Path, data: bytes) -> None:
+        writing.set()
+        assert go_on.wait(10)
+        write_private(path, data)
+
+    monkeypatch.setattr(budgets, "write_private", write_slowly)
+    keeper = BudgetKeeper(tmp_path, lambda: waiting.pop() if waiting else None, interval_seconds=0.01)
+    await _until(writing.is_set)
+    ending = asyncio.create_task(keeper.end())
+    await asyncio.sleep(0)
+    go_on.set()
+    await ending
+    assert kept_budgets(tmp_path) == {"a": KeptDay(0, 1, 6)}
+
+
 async def test_what_could_not_be_written_is_written_later(tmp_path: Path):
     waiting: list[dict[str, KeptDay]] = [{"a": KeptDay(0, 1, 5)}]
     state_dir = tmp_path / "state"
@@ -189,7 +211,16 @@ async def test_what_could_not_be_written_is_written_later(tmp_path: Path):
     assert kept_budgets(state_dir) == {"a": KeptDay(0, 1, 5)}
 
 
-@pytest.mark.parametrize("content", [b"{", b'{"a":{"start_ms":0,"end_ms":1,"taken_tokens":-1}}', b" " * 20_000_000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{",
+        b'{"a":{"start_ms":0,"end_ms":1,"taken_tokens":-1}}',
+        b'{"a":{"later":' + b"[" * 100_000,
+        b" " * 20_000_000,
+    ],
+    ids=["truncated", "negative", "nested", "long"],
+)
 def test_a_damaged_file_is_as_none(tmp_path: Path, content: bytes):
     (tmp_path / "budgets.json").write_bytes(content)
     assert kept_budgets(tmp_path) == {}

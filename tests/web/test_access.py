@@ -19,6 +19,7 @@ from controlplane.tenants import services as tenants
 from controlplane.web.urls import urlpatterns
 from tests.web.conftest import new_target, write
 from tests.web.hardware import fault, node, receiver
+from tests.web.telling import refusal
 
 # Path by name in the URL configuration, and the role that may open it. What stands in braces is made by the fixture.
 PAGES = {
@@ -26,9 +27,12 @@ PAGES = {
     "new_tenant": ("/tenants-new/", Role.OPERATOR),
     "tenant": ("/tenants/acme/", Role.VIEWER),
     "edit_tenant": ("/tenants/acme/edit/", Role.OPERATOR),
-    "new_key": ("/tenants/acme/keys/new/", Role.OPERATOR),
+    "give_temporary_limits": ("/tenants/acme/temporary-limits/", Role.OPERATOR),
+    "end_temporary_limits": ("/tenants/acme/temporary-limits/end/", Role.OPERATOR),
+    "new_key": ("/tenants/acme/keys/new/", Role.ADMIN),
+    "rotate_key": ("/tenants/acme/keys/{key}/rotate/", Role.ADMIN),
     "block_key": ("/tenants/acme/keys/{key}/block/", Role.OPERATOR),
-    "unblock_key": ("/tenants/acme/keys/{key}/unblock/", Role.OPERATOR),
+    "unblock_key": ("/tenants/acme/keys/{key}/unblock/", Role.ADMIN),
     "targets": ("/targets/", Role.VIEWER),
     "join": ("/targets/join/", Role.ADMIN),
     "revoke": ("/targets/{target}/revoke/", Role.ADMIN),
@@ -60,15 +64,21 @@ PAGES = {
     "switch_receiver": ("/receivers/oncall/switch/", Role.ADMIN),
     "rotate_secret": ("/receivers/oncall/rotate-secret/", Role.ADMIN),
     "test_receiver": ("/receivers/oncall/test/", Role.ADMIN),
+    "decisions": ("/decisions/", Role.VIEWER),
+    "decision": ("/decisions/request/?id=r-1", Role.VIEWER),
+    "recording_rules": ("/recording-rules/", Role.VIEWER),
+    "edit_recording_rules": ("/recording-rules/edit/", Role.OPERATOR),
+    "reset_recording_rules": ("/recording-rules/reset/", Role.OPERATOR),
 }
 # The way in and out, the start page that only leads on, and the stream, which answers 401 (see test_live).
-OPEN_TO_ALL = {"home", "login", "logout", "set_language", "live"}
+OPEN_TO_ALL = {"home", "login", "logout", "set_language", "live", "oidc_begin", "oidc_callback"}
 
 
 @pytest.fixture
 def fleet(acme: str) -> dict[str, object]:
     key, _secret = write(lambda unit: tenants.create_key(unit, acme, {"label": "first"}))
     node("rack-1", engines=["llama-a"])
+    write(lambda unit: tenants.give_temporary_limits(unit, acme, {"tpm_limit": 9, "expires_in_seconds": 3600}))
     publisher.publish()
     write(lambda unit: tenants.update(unit, acme, {"tpm_limit": 5}))
     publisher.publish()
@@ -80,6 +90,7 @@ def fleet(acme: str) -> dict[str, object]:
     failed.save()
     target = new_target("gateway", "edge-1")
     new_target("node", "rack-1")
+    refusal("r-1")
     act = write(lambda unit: acts.create(unit, {"action": "sleep", "engine": "llama-a"}))
     return {
         "act": act.act_id,
@@ -184,8 +195,9 @@ def test_each_page_shows_a_rest_call_that_exists(name: str, fleet: dict[str, obj
     if not lines:
         # What is to be sent is known at its second step only, or there is nothing to be done.
         assert name in {
-            "new_tenant", "edit_tenant", "choose_act", "ask_act", "unblock_key", "uncordon_node",
-            "uncordon_engine", "edit_policy", "edit_receiver",
+            "new_tenant", "edit_tenant", "give_temporary_limits", "choose_act", "ask_act", "unblock_key",
+            "uncordon_node", "uncordon_engine", "edit_policy", "edit_receiver", "edit_recording_rules",
+            "reset_recording_rules",
         }  # fmt: skip
     calls = api.get_openapi_schema()["paths"].items()
     for method, path in lines:

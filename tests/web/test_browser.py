@@ -22,6 +22,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with running_site(tmp_path_factory.mktemp("site")) as running:
         running.rest.post("/tenants", {"name": "acme", "tpm_limit": 60_000})
         running.rest.post("/tenants", {"name": "search", "tpm_limit": 5_000})
+        nights = {"days": ["friday", "saturday"], "from": "22:00", "until": "06:30", "tpm_limit": 90_000}
+        hourly = {"name": "hourly", "time_zone": "America/Argentina/ComodRivadavia", "schedule": {"nights": nights}}
+        running.rest.post("/tenants", {**hourly, "tpm_limit": 60_000, "daily_token_budget": 20_000_000})
+        running.rest.post("/tenants/hourly/temporary-limits", {"tpm_limit": 120_000, "expires_in_seconds": 7200})
         yield running
 
 
@@ -105,16 +109,16 @@ def test_a_refusal_appears_with_its_reasons_on_an_open_page(
 
 
 def test_the_shell_line_says_the_reason_that_is_typed(site: Site, open_page: OpenPage) -> None:
-    page = open_page("omar")
+    page = open_page("ada")
     page.goto(f"{site.url}/tenants/search/keys/new/")
     page.get_by_label("Reason").fill("it's a canary & more")
     page.locator(".curl summary").click()
     expect(page.locator(".curl pre")).to_contain_text("?reason=it%27s%20a%20canary%20%26%20more'")
-    expect(page.locator(".curl")).to_contain_text("headworks create-token omar LABEL --role operator")
+    expect(page.locator(".curl")).to_contain_text("headworks create-token ada LABEL --role admin")
 
 
 def test_a_new_key_is_copied_by_its_button(site: Site, open_page: OpenPage) -> None:
-    page = open_page("omar", permissions=["clipboard-read", "clipboard-write"])
+    page = open_page("ada", permissions=["clipboard-read", "clipboard-write"])
     page.goto(f"{site.url}/tenants/search/keys/new/")
     page.get_by_label("Reason").fill("canary deploy")
     page.get_by_role("button", name="Make the key").click()
@@ -126,7 +130,7 @@ def test_a_new_key_is_copied_by_its_button(site: Site, open_page: OpenPage) -> N
 def test_loading_the_page_of_a_new_key_anew_makes_no_other(site: Site, browser: Browser) -> None:
     # Not by `open_page`: the browser reports the refusal in its console.
     page = browser.new_context().new_page()
-    log_in(page, site, "omar")
+    log_in(page, site, "ada")
     page.goto(f"{site.url}/tenants/search/keys/new/")
     page.get_by_label("Reason").fill("canary deploy")
     page.get_by_role("button", name="Make the key").click()
@@ -140,7 +144,7 @@ def test_loading_the_page_of_a_new_key_anew_makes_no_other(site: Site, browser: 
 def test_the_search_narrows_the_list_while_typing(site: Site, open_page: OpenPage) -> None:
     page = open_page("vera")
     page.goto(f"{site.url}/tenants/")
-    expect(page.locator("#tenants tbody tr")).to_have_count(2)
+    expect(page.locator("#tenants tbody tr")).to_have_count(3)
     page.get_by_role("searchbox").press_sequentially("sea")
     expect(page.locator("#tenants tbody tr")).to_have_count(1)
     expect(page).to_have_url(re.compile(r"\?q=sea$"))
@@ -169,7 +173,8 @@ def test_it_is_dark_where_the_system_is(site: Site, open_page: OpenPage) -> None
 
 PAGES = (
     "/tenants/", "/tenants-new/", "/tenants/acme/", "/tenants/acme/edit/", "/tenants/acme/keys/new/", "/targets/",
-    "/targets/join/", "/revisions/", "/revisions/2/", "/revisions/1/rollback/",
+    "/tenants/hourly/", "/tenants/hourly/edit/", "/tenants/hourly/temporary-limits/",
+    "/tenants/hourly/temporary-limits/end/", "/targets/join/", "/revisions/", "/revisions/2/", "/revisions/1/rollback/",
 )  # fmt: skip
 
 

@@ -18,6 +18,8 @@ from django.utils import timezone
 from django.utils.html import escape
 
 from controlplane.alerts.models import Incident, NodeEvent, PolicyCordon
+from controlplane.breakers.models import Override
+from controlplane.breakers.services import force
 from controlplane.core.changes import Actor, unit_of_work
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.models import Engine, Node
@@ -70,6 +72,23 @@ def test_what_needs_a_person_comes_first_with_its_reason(viewer: Client) -> None
     assert "set up by a test" in row_of(page, "omega")
     assert "headworks (system)" in row_of(page, "omega")
     assert "2 not working" in page
+
+
+def test_a_forced_breaker_is_shown_at_each_engine_that_it_holds(viewer: Client) -> None:
+    node("rack-1", engines=["llama-a", "llama-b"])
+    pool = {"subject_kind": "pool", "subject": "chat", "state": "closed", "expires_in_seconds": 60}
+    write(lambda unit: force(unit, pool))
+    engine = {"subject_kind": "engine", "subject": "llama-a", "state": "open", "expires_in_seconds": 60}
+    forced = write(lambda unit: force(unit, engine))
+    for address in (FLEET, "/fleet/rack-1/"):
+        page = viewer.get(address).content.decode()
+        held = {name: page[page.rindex(f'"name">{name}') :].split("</tr>")[0] for name in ("llama-a", "llama-b")}
+        assert "forced open" in held["llama-a"]
+        assert f"until {forced.expires_at:%H:%M} UTC by headworks: set up by a test" in held["llama-a"]
+        assert "forced closed" in held["llama-b"]
+        assert "forced open" not in held["llama-b"]
+    Override.objects.update(expires_at=timezone.now())
+    assert "forced" not in viewer.get(FLEET).content.decode()
 
 
 def test_an_incident_is_named_once_and_its_cause_not_again(viewer: Client) -> None:

@@ -11,7 +11,8 @@ from django.utils import timezone
 
 from controlplane.core.models import Role, User
 from controlplane.web.models import LoginFailure
-from controlplane.web.throttle import FAILURES_MAX, WINDOW, begin_attempt
+from controlplane.web.throttle import ADDRESS_FAILURES_MAX, FAILURES_MAX, WINDOW, begin_attempt, forget_failures
+from tests.controlplane.core.racing import at_once
 from tests.web.site import PASSWORD
 
 LOGIN = "/log-in/"
@@ -43,7 +44,7 @@ def test_five_failures_make_the_name_wait_even_with_the_right_password(ada: User
     for _ in range(FAILURES_MAX):
         assert "Too many" not in _try(outsider, "wrong")
     page = _try(outsider, PASSWORD)
-    assert "Too many failed log-ins for this name from this address. Try again in 15 minutes." in page
+    assert "Too many failed log-ins for this name or from this address. Try again in 15 minutes." in page
     # Neither another name nor another address is held up by it.
     assert _try(outsider, PASSWORD, address="10.0.0.2") == "in"
 
@@ -75,12 +76,38 @@ def test_the_right_password_clears_the_count(ada: User, outsider: Client) -> Non
     for _ in range(FAILURES_MAX - 1):
         _try(outsider, "wrong")
     assert _try(outsider, PASSWORD) == "in"
-    assert not LoginFailure.objects.exists()
+    assert [begin_attempt("ada", "10.0.0.1") for _ in range(FAILURES_MAX)] == [None] * FAILURES_MAX
 
 
 def test_what_was_typed_as_a_name_is_not_stored_in_clear(ada: User, outsider: Client) -> None:
     _try(outsider, "wrong", "my-password-by-mistake")
-    assert "mistake" not in LoginFailure.objects.get().subject
+    subjects = list(LoginFailure.objects.values_list("subject", flat=True))
+    assert len(subjects) == 2
+    assert not any("mistake" in subject or "10.0.0.1" in subject for subject in subjects)
+
+
+def test_one_address_has_a_bound_with_all_names_together(ada: User) -> None:
+    for number in range(ADDRESS_FAILURES_MAX):
+        assert begin_attempt(f"name-{number}", "10.0.0.1") is None
+    assert begin_attempt("ada", "10.0.0.1") is not None
+    assert begin_attempt("ada", "10.0.0.2") is None
+
+
+def test_right_passwords_do_not_count_for_their_address(ada: User) -> None:
+    for _ in range(ADDRESS_FAILURES_MAX + 1):
+        assert begin_attempt("ada", "10.0.0.1") is None
+        forget_failures("ada", "10.0.0.1")
+    assert not LoginFailure.objects.exists()
+
+
+def test_guesses_sent_at_the_same_moment_cannot_all_pass(transactional_db: None) -> None:
+    waits: list[timedelta | None] = []
+    guesses = [lambda: waits.append(begin_attempt("ada", "10.0.0.1"))] * (3 * FAILURES_MAX)
+    ends = at_once(*guesses)
+    assert ends == [None] * len(guesses)
+    assert waits.count(None) <= FAILURES_MAX
+    # Those that had to wait are not counted, so that they lengthen nobody's wait.
+    assert LoginFailure.objects.count() == 2 * waits.count(None)
 
 
 def test_a_person_who_was_deactivated_is_out_at_once(ada: User, browser_of: Callable[[Role | None], Client]) -> None:

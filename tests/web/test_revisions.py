@@ -10,7 +10,6 @@ from django.test import Client
 from controlplane.configs import publisher
 from controlplane.configs.models import Revision
 from controlplane.core.changes import Actor, UnitOfWork, unit_of_work
-from controlplane.core.models import AuditEntry
 from controlplane.fleet import services as fleet
 from controlplane.tenants import services
 from tests.web.conftest import write
@@ -144,8 +143,15 @@ def test_going_back_to_what_is_there_already_changes_nothing(lowered: str, opera
     assert "Nothing would change." in operator.get("/revisions/2/rollback/").content.decode()
 
 
-def test_a_revision_that_nobody_made_says_where_it_came_from(lowered: str, viewer: Client) -> None:
-    AuditEntry.objects.update(revision=None)
+def test_a_revision_that_nobody_made_says_where_it_came_from(viewer: Client) -> None:
+    for number in (1, 2):
+        Revision.objects.create(
+            number=number,
+            published_at="2026-01-01T00:00:00Z",
+            patch={"pools": {"chat": {"weight": number}}},
+            inverse={"pools": {"chat": None if number == 1 else {"weight": 1}}},
+            hash="0" * 64,
+        )
     page = viewer.get("/revisions/").content.decode()
     assert "what a newer version compiles differently" in page
     assert "what there was at the first start" in page

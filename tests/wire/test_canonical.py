@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -29,6 +30,7 @@ documents = st.dictionaries(
 
 @given(st.lists(documents, min_size=1, max_size=30))
 @example([{"b": {"z": 1, "a": '\U0001f600\u00e9\u2028"\\/'}, "a": -MAX_INTEGER, "\U00010000": 1, "\uffff": 2}])
+@example([{"a": {"b": {"z": {"b": 1, "a": 2}, "\U00010000": 1, "\uffff": 2, "é": 3, "e": 4}}}])
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_canonical_json_is_what_jq_prints(found):
     jq = service_binary("jq")
@@ -51,6 +53,18 @@ def test_key_order_does_not_change_the_hash(document):
     turned = dict(reversed(document.items()))
     assert content_hash(turned) == content_hash(document)
     assert json.loads(canonical_json(turned)) == document
+
+
+def test_a_hash_takes_no_quadratic_time_however_keys_are_ordered():
+    entry = {"weight": 100, "models": {"b": True, "a": True}}
+    ascending = {f"t-{number:06}": entry for number in range(20_000)}
+    one_high = {"z": entry, **ascending}
+    began = time.process_time()
+    content_hash({"tenants": ascending, "z": entry})
+    usual_seconds = time.process_time() - began
+    began = time.process_time()
+    content_hash({"tenants": one_high, "z": entry})
+    assert time.process_time() - began < 5 * usual_seconds
 
 
 @pytest.mark.parametrize(

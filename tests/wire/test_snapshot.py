@@ -126,6 +126,27 @@ def test_a_route_that_cannot_be_followed_is_refused(route, path):
     assert list(refused(content)) == [path]
 
 
+def test_a_cascade_asks_a_model_that_its_routes_pools_do_not_serve():
+    content = gateway_content()
+    model = content["pools"]["short"]["model"]
+    content["models"]["tiny"] = dict(content["models"][model])
+    content["pools"] |= {"first": {"model": "tiny"}, "twin": {"model": model}}
+    cascade = {"pool": "first", "escalate_on": {"empty": True}}
+    content["routes"] = {"r": {"order": 1, "pools": {"short": 1000}, "cascade": cascade}}
+    decode_snapshot(content)
+    cascade["pool"] = "twin"
+    assert list(refused(content)) == ["/routes/r/cascade/pool"]
+
+
+def test_an_alias_stands_for_a_model_and_has_the_name_of_none():
+    content = gateway_content()
+    (model,) = content["models"]
+    content["aliases"] = {"small": {"model": model}}
+    decode_snapshot(content)
+    content["aliases"] = {model: {"model": model}, "other": {"model": "nobody"}}
+    assert list(refused(content)) == ["/aliases/meta-llama~1Llama-3.1-8B", "/aliases/other/model"]
+
+
 def test_a_route_is_checked_against_plain_names():
     route = Route(order=1, pools={"short": 1000})
     assert route_problems("r", route, {}, {}, {}, {"short": object()}) == []

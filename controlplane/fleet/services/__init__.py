@@ -1,6 +1,7 @@
-"""The only writer of nodes, GPUs, engines, models, artifacts, pools and acts."""
+"""The only writer of nodes, GPUs, engines, models, aliases, artifacts, pools and acts."""
 
 from controlplane.fleet.services import acts, artifacts
+from controlplane.fleet.services.aliases import ALIASES
 from controlplane.fleet.services.engines import ENGINES, described_with_facts, facts_of
 from controlplane.fleet.services.models import MODELS
 from controlplane.fleet.services.nodes import NODES, describe_gpu, described_with_health, page_gpus
@@ -8,7 +9,7 @@ from controlplane.fleet.services.pools import POOLS
 from controlplane.fleet.services.reports import take_report
 
 __all__ = [
-    "ENGINES", "MODELS", "NODES", "POOLS", "acts", "artifacts", "describe_gpu", "described_with_facts",
+    "ALIASES", "ENGINES", "MODELS", "NODES", "POOLS", "acts", "artifacts", "describe_gpu", "described_with_facts",
     "described_with_health", "ensure_node", "facts_of", "page_gpus", "take_report",
 ]  # fmt: skip
 

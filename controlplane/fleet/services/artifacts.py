@@ -101,20 +101,28 @@ def content_of(sha256: str) -> bytes:
     return bytes(content)
 
 
+def get(sha256: str) -> rows.Artifact:
+    """The artifact without its content. Raises NotFound."""
+    row = _without_content().filter(sha256=_known_form(sha256)).first()
+    if row is None:
+        raise NotFound(f"there is no artifact {sha256}")
+    return row
+
+
 def find_locked(sha256: str) -> rows.Artifact | None:
     """The artifact, held until the transaction ends, so that what refers to it stays true."""
     return _without_content().select_for_update().filter(sha256=sha256).first()
 
 
-def create(unit: UnitOfWork, file: CheckedFile) -> tuple[rows.Artifact, bool]:
-    """Store a file. Of the same bytes there is one row, whatever their name; returns it, and whether it is new."""
+def create(unit: UnitOfWork, file: CheckedFile) -> rows.Artifact:
+    """Store a file. Of the same bytes there is one row, whatever their name: a second time changes nothing."""
     row, new = rows.Artifact.objects.defer("content").get_or_create(
         sha256=file.sha256,
         defaults={"kind": file.kind, "name": file.name, "size_bytes": len(file.content), "content": file.content},
     )
     if new:
         unit.record(NOUN, row.sha256, None, describe(row))
-    return row, new
+    return row
 
 
 def delete(unit: UnitOfWork, sha256: str) -> None:

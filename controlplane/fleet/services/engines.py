@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -46,6 +46,8 @@ class EngineNoun(Noun[rows.Engine]):
     row = rows.Engine
     fields = EngineFields
     section = "engines"
+    # After their pools.
+    order: ClassVar[int] = 45
     related = ("pool", "node")
 
     def describe(self, row: rows.Engine) -> Document:
@@ -92,6 +94,35 @@ class EngineNoun(Noun[rows.Engine]):
                 "api_key_encrypted": row.encrypted_api_key or None,
             }
         )
+
+    def from_wire(self, content: Document) -> Document:
+        """What people set of it: no API key, no cordon, nor a capacity that its node's agent measured."""
+        set_by_people = {"url", "pool", "served_model", "kind", "node"}
+        if "node" not in content:
+            set_by_people.add("kv_capacity_tokens")
+        return {field: value for field, value in content.items() if field in set_by_people}
+
+    def check(self, name: str, given: Any) -> Document:
+        fields = super().check(name, given)
+        problems = []
+        if "api_key" in given:
+            message = f"a key is a secret and stands in no document; set it by PATCH /api/v1/engines/{name}"
+            problems.append(Problem("/api_key", "secret", message))
+        if fields.keys() >= {"node", "kv_capacity_tokens"}:
+            message = "the agent of its node measures it; leave it out"
+            problems.append(Problem("/kv_capacity_tokens", "measured", message))
+        f.refuse_if(problems)
+        return fields
+
+    def write(self, unit: UnitOfWork, name: str, row: rows.Engine | None, fields: Document | None) -> None:
+        """As all are written, but an engine that is there keeps its key, and the capacity that was measured."""
+        if fields is None or row is None:
+            super().write(unit, name, row, fields)
+            return
+        values = f.read(self.fields, fields).model_dump(exclude={"api_key"})
+        if values["node"] is not None:
+            del values["kv_capacity_tokens"]
+        self.update(unit, name, values)
 
     def users(self, row: rows.Engine) -> list[str]:
         return open_acts(row)

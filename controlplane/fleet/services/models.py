@@ -22,6 +22,7 @@ class ModelFields(f.Fields):
     max_tokens: f.Positive = f.default_of(rows.Model, "max_tokens")
     kv_bytes_per_token: f.Count = f.default_of(rows.Model, "kv_bytes_per_token")
     tokenizer: f.Sha256 | None = None
+    cache_policy: f.Name | None = None
 
 
 class ModelNoun(Noun[rows.Model]):
@@ -44,6 +45,7 @@ class ModelNoun(Noun[rows.Model]):
             "max_tokens": row.max_tokens,
             "kv_bytes_per_token": row.kv_bytes_per_token,
             "tokenizer": row.tokenizer.sha256 if row.tokenizer else None,
+            "cache_policy": row.cache_policy or None,
         }
 
     def assign(self, row: rows.Model, values: Document) -> list[Problem]:
@@ -56,7 +58,7 @@ class ModelNoun(Noun[rows.Model]):
         if values["default_max_tokens"] > values["max_tokens"]:
             message = f"must be at most max_tokens ({values['max_tokens']})"
             problems.append(Problem("/default_max_tokens", "range", message))
-        super().assign(row, {**values, "tokenizer": tokenizer})
+        super().assign(row, {**values, "tokenizer": tokenizer, "cache_policy": values["cache_policy"] or ""})
         return problems
 
     def wire_form(self, row: rows.Model) -> Document:
@@ -65,7 +67,12 @@ class ModelNoun(Noun[rows.Model]):
         return present(described)
 
     def users(self, row: rows.Model) -> list[str]:
-        return [f"pool {name!r}" for name in row.pools.order_by("name").values_list("name", flat=True)]
+        named = (("pool", row.pools), ("alias", row.aliases))
+        return [
+            f"{noun} {name!r}"
+            for noun, users in named
+            for name in users.order_by("name").values_list("name", flat=True)
+        ]
 
 
 _COLUMNS = tuple(field.name for field in rows.Model._meta.concrete_fields)

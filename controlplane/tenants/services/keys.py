@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from django.utils import timezone
@@ -10,7 +11,7 @@ from pydantic import Field
 
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
-from controlplane.core.errors import NotFound
+from controlplane.core.errors import Conflict, NotFound
 from controlplane.core.nouns import PAGE_ROWS, page_of, present
 from controlplane.core.tokens import new_token, token_hash
 from controlplane.tenants import models as rows
@@ -18,6 +19,7 @@ from wire.canonical import Document
 from wire.problems import Problem
 
 NOUN, SECTION, PREFIX_CHARACTERS = "key", "keys", 8
+OVERLAP_MAX_SECONDS = 30 * 86_400
 
 
 class KeyFields(f.Fields):
@@ -26,6 +28,12 @@ class KeyFields(f.Fields):
     label: Annotated[f.Text, Field(max_length=100)] = ""
     blocked: bool = f.default_of(rows.TenantKey, "blocked")
     expires_at: f.Moment | None = None
+
+
+class RotateFields(f.Fields):
+    """How long the old key goes on working beside the new one."""
+
+    overlap_seconds: Annotated[int, Field(ge=0, le=OVERLAP_MAX_SECONDS)]
 
 
 def describe(row: rows.TenantKey) -> Document:
@@ -37,6 +45,7 @@ def describe(row: rows.TenantKey) -> Document:
         "label": row.label,
         "blocked": row.blocked,
         "expires_at": f.iso(row.expires_at),
+        "replaced_by": row.replaced_by_id,
         "created_at": f.iso(row.created_at),
     }
 
@@ -70,6 +79,33 @@ def update(unit: UnitOfWork, key_id: int, fields: Mapping[str, Any]) -> rows.Ten
     row.save()
     _note(unit, row, before, describe(row))
     return row
+
+
+def rotate(unit: UnitOfWork, key_id: int, fields: Mapping[str, Any]) -> tuple[rows.TenantKey, str]:
+    """A new key with the label of this one, which ends after the overlap, and the new one's secret.
+
+    The new key has no end of its own. Raises Refused, NotFound, or Conflict for a key that nobody can use any more or
+    that was rotated before.
+    """
+    overlap = timedelta(seconds=f.read(RotateFields, fields).overlap_seconds)
+    row, now = _lock(key_id), timezone.now()
+    _check_rotatable(row, now)
+    before = describe(row)
+    successor, secret = create(unit, row.tenant, {"label": row.label})
+    end = f.from_epoch_ms(f.epoch_ms(now + overlap))
+    row.expires_at = end if row.expires_at is None else min(end, row.expires_at)
+    row.replaced_by = successor
+    row.save()
+    _note(unit, row, before, describe(row))
+    return successor, secret
+
+
+def _check_rotatable(row: rows.TenantKey, now: datetime) -> None:
+    if row.replaced_by_id is not None:
+        raise Conflict(f"key {row.pk} was rotated into key {row.replaced_by_id}; rotate that one", code="rotated")
+    if row.blocked or (row.expires_at is not None and row.expires_at <= now):
+        state = "is blocked" if row.blocked else "has expired"
+        raise Conflict(f"key {row.pk} {state}: there is nothing to go on with; create a new key", code="not_in_use")
 
 
 def delete(unit: UnitOfWork, key_id: int) -> None:

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+import msgspec
 from django.db.models import Q
 
 from controlplane.core import fields as f
 from controlplane.core.nouns import Noun, present
 from controlplane.tenants import models as rows
+from policy.ageing import waits_at_most_ms
+from wire import snapshot
 from wire.canonical import Document
 
 
 class PriorityClassFields(f.Fields):
-    """`rank`: lower is served first. One rank is gained per `ageing_ms` waited (0: never)."""
+    """`rank`: lower is served first. One rank is gained per `ageing_ms` waited (0: never).
+
+    When a pool's queue is full a request of a higher `shed_order` gives way to one of a lower. What is set of the SLO
+    goes before what the pool sets.
+    """
 
     rank: f.Count
     ageing_ms: f.Millis = f.default_of(rows.PriorityClass, "ageing_ms")
     queue_ttl_ms: f.Millis | None = None
+    shed_order: f.Count = f.default_of(rows.PriorityClass, "shed_order")
+    ttft_slo_ms: f.Millis | None = None
+    tpot_slo_ms: f.Millis | None = None
+    e2e_slo_ms: f.Millis | None = None
+    objective_permille: f.PerMille | None = None
 
 
 class PriorityClassNoun(Noun[rows.PriorityClass]):
@@ -29,12 +41,25 @@ class PriorityClassNoun(Noun[rows.PriorityClass]):
     order: ClassVar[int] = 30
 
     def describe(self, row: rows.PriorityClass) -> Document:
-        return {"name": row.name, "rank": row.rank, "ageing_ms": row.ageing_ms, "queue_ttl_ms": row.queue_ttl_ms}
+        return {"name": row.name, **{field: getattr(row, field) for field in PriorityClassFields.model_fields}}
 
     def wire_form(self, row: rows.PriorityClass) -> Document:
         described = self.describe(row)
         del described["name"]
+        # What the configuration need not say.
+        if described["shed_order"] == f.default_of(rows.PriorityClass, "shed_order"):
+            del described["shed_order"]
         return present(described)
+
+    def show(self, classes: Sequence[rows.PriorityClass]) -> list[Document]:
+        """The public forms, and after how long a wait a request goes before all that arrive later (null: never)."""
+        everyone = [self._typed(row) for row in self.queryset()]
+        return [
+            {**self.describe(row), "waits_at_most_ms": waits_at_most_ms(self._typed(row), everyone)} for row in classes
+        ]
+
+    def _typed(self, row: rows.PriorityClass) -> snapshot.PriorityClass:
+        return msgspec.convert(self.wire_form(row), snapshot.PriorityClass)
 
     def users(self, row: rows.PriorityClass) -> list[str]:
         # Neither database finds a member of a JSON list in a way that both understand.

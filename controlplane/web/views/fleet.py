@@ -12,12 +12,12 @@ from django.utils.translation import gettext as _
 
 from controlplane.alerts.models import NodeEvent
 from controlplane.core.changes import UnitOfWork
-from controlplane.core.models import AuditEntry, Role
+from controlplane.core.models import AuditEntry, Role, User
 from controlplane.core.security import Caller
 from controlplane.fleet.models import EngineKind
 from controlplane.fleet.services import ENGINES, NODES
 from controlplane.web import fleet as fleet_read
-from controlplane.web.access import page
+from controlplane.web.access import page, start_page
 from controlplane.web.convergence import change_of, progress_of
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.panels import shared_panel
@@ -29,7 +29,8 @@ HISTORY_ROWS = 10
 
 
 def home(request: HttpRequest) -> HttpResponse:
-    return redirect("web:fleet")
+    user = request.user
+    return redirect(start_page(user) if isinstance(user, User) else "web:fleet")
 
 
 @page()

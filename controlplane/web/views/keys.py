@@ -13,18 +13,20 @@ from django.utils.translation import gettext as _
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import NotFound
 from controlplane.core.models import Role
+from controlplane.core.scope import own_tenant
 from controlplane.core.security import Caller
 from controlplane.tenants import services
+from controlplane.tenants.key_keepers import keeper
 from controlplane.tenants.models import TenantKey
 from controlplane.web.access import page
-from controlplane.web.convergence import progress_of
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.forms import NewKeyForm
+from controlplane.web.forms import NewKeyForm, RotateKeyForm
 from controlplane.web.views.review import Proposal, confirm
 from controlplane.web.views.secret import secret_page
 
 
-@page(Role.OPERATOR)
+@page(keeper, judge=own_tenant)
 def new_key(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     services.get(name)
     form = NewKeyForm(request.POST or None)
@@ -35,7 +37,7 @@ def new_key(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
         return services.create_key(unit, name, {"label": form.cleaned_data["label"], "expires_at": expires_at})[1]
 
     def shown(unit: UnitOfWork) -> dict[str, Any]:
-        return {"change": unit.change_id, "convergence": progress_of(unit.change_id)}
+        return followed(caller, unit.change_id)
 
     frame: dict[str, Any] = {
         "section": "tenants",
@@ -48,7 +50,30 @@ def new_key(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     return secret_page(request, caller, form, create, "web/key_form.html", frame, shown)
 
 
-@page(Role.OPERATOR)
+@page(keeper, judge=own_tenant)
+def rotate_key(request: HttpRequest, caller: Caller, name: str, key_id: int) -> HttpResponse:
+    key = _key_of(name, key_id)
+    form = RotateKeyForm(request.POST or None)
+
+    def rotate(unit: UnitOfWork) -> str:
+        return services.rotate_key(unit, key.pk, {"overlap_seconds": form.cleaned_data["overlap_seconds"]})[1]
+
+    def shown(unit: UnitOfWork) -> dict[str, Any]:
+        return followed(caller, unit.change_id)
+
+    body = {"overlap_seconds": 86_400}
+    frame: dict[str, Any] = {
+        "section": "tenants",
+        "title": _("Rotate the key %(prefix)s… of %(name)s") % {"prefix": key.prefix, "name": name},
+        "trail": _trail(name),
+        "done": reverse("web:tenant", args=[name]),
+        "name": name,
+        "curl_key": curl(request, "POST", f"/keys/{key.pk}/rotate", query=reason_of(request), body=body),
+    }
+    return secret_page(request, caller, form, rotate, "web/key_form.html", frame, shown)
+
+
+@page(Role.OPERATOR, judge=own_tenant)
 def block_key(request: HttpRequest, caller: Caller, name: str, key_id: int) -> HttpResponse:
     key = _key_of(name, key_id)
     return _set_blocked(
@@ -62,7 +87,7 @@ def block_key(request: HttpRequest, caller: Caller, name: str, key_id: int) -> H
     )
 
 
-@page(Role.OPERATOR)
+@page(keeper, judge=own_tenant)
 def unblock_key(request: HttpRequest, caller: Caller, name: str, key_id: int) -> HttpResponse:
     key = _key_of(name, key_id)
     return _set_blocked(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
+from zoneinfo import ZoneInfo
 
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
@@ -17,13 +19,16 @@ from django.utils.translation import gettext as _
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Refused
 from controlplane.core.models import AuditEntry, Role
+from controlplane.core.scope import any_of_theirs, own_tenant, within
 from controlplane.core.security import Caller
 from controlplane.tenants import services
+from controlplane.tenants.key_keepers import may_keep
 from controlplane.tenants.models import Tenant, TenantKey
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, progress_of
+from controlplane.web.convergence import change_of, followed
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.forms import NewTenantForm, TenantForm
+from controlplane.web.forms import NewTenantForm, TenantForm, TenantLimitsForm
+from controlplane.web.hours import line_of
 from controlplane.web.views.review import Proposal, propose
 from controlplane.web.writing import Action, rehearse
 
@@ -31,15 +36,20 @@ ROWS_PER_PAGE = 50
 HISTORY_ROWS = 10
 
 
-@page()
+@page(judge=any_of_theirs)
 def tenants(request: HttpRequest, caller: Caller) -> HttpResponse:
     q, after = (request.GET.get(name, "").replace("\0", "") for name in ("q", "after"))
     found = Tenant.objects.filter(name__icontains=q.strip(), name__gt=after).annotate(keys_count=Count("keys"))
+    found = within(found, "name", caller.tenants).select_related(*services.TENANTS.related)
     rows = list(found.order_by("name")[: ROWS_PER_PAGE + 1])
+    on_page = rows[:ROWS_PER_PAGE]
     following = {"q": q, "after": rows[ROWS_PER_PAGE - 1].name} if len(rows) > ROWS_PER_PAGE else None
     context = {
         "section": "tenants",
-        "rows": rows[:ROWS_PER_PAGE],
+        "rows": [
+            {**shown, "keys_count": row.keys_count}
+            for row, shown in zip(on_page, services.TENANTS.show(on_page), strict=True)
+        ],
         "q": q,
         "next_address": following and f"{reverse('web:tenants')}?{urlencode(following)}",
         "curl_list": curl(request, "GET", "/tenants"),
@@ -47,24 +57,34 @@ def tenants(request: HttpRequest, caller: Caller) -> HttpResponse:
     return render(request, "web/tenants.html", context)
 
 
-@page()
+@page(judge=own_tenant)
 def tenant(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     row = services.get(name)
+    shown = services.TENANTS.show([row])[0]
     keys = list(row.keys.order_by("-created_at", "-pk"))
     change = change_of(request)
     context = {
         "section": "tenants",
-        "tenant": services.describe(row),
+        "tenant": shown,
+        "hours": [line_of(named) for named in shown["schedule"].items()],
+        "until": _on_the_clock_of(shown, shown["limits_now"]["until"]),
         "keys": [_key_line(key) for key in keys],
+        "may_keep_keys": may_keep(caller.actor),
         "history": AuditEntry.objects.filter(
             Q(noun="tenant", key=name) | Q(noun="key", key__in=[str(key.pk) for key in keys])
         ).order_by("-pk")[:HISTORY_ROWS],
-        "change": change,
-        "convergence": change and progress_of(change),
+        **(followed(caller, change) if change else {}),
         "curl_tenant": curl(request, "GET", f"/tenants/{name}"),
         "curl_keys": curl(request, "GET", f"/tenants/{name}/keys"),
     }
     return render(request, "web/tenant.html", context)
+
+
+def _on_the_clock_of(tenant: Mapping[str, Any], moment: str | None) -> str:
+    """A time as the clock of the tenant's zone shows it."""
+    if moment is None:
+        return ""
+    return datetime.fromisoformat(moment).astimezone(ZoneInfo(tenant["time_zone"])).strftime("%Y-%m-%d %H:%M")
 
 
 def _key_line(key: TenantKey) -> dict[str, Any]:
@@ -75,18 +95,20 @@ def _key_line(key: TenantKey) -> dict[str, Any]:
         "label": key.label,
         "blocked": key.blocked,
         "state": "blocked" if key.blocked else "expired" if expired else "active",
+        "can_be_rotated": not (key.blocked or expired or key.replaced_by_id),
         "created_at": key.created_at,
         "expires_at": key.expires_at,
     }
 
 
-@page(Role.OPERATOR)
+@page(Role.OPERATOR, judge=own_tenant)
 def edit_tenant(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     current = services.describe(services.get(name))
     back = reverse("web:tenant", args=[name])
+    form_of = TenantForm if caller.tenants is None else TenantLimitsForm
     if request.method != "POST":
-        return _form_page(request, TenantForm(initial=current), back, name)
-    form = TenantForm(request.POST)
+        return _form_page(request, form_of(initial=current), back, name)
+    form = form_of(request.POST)
     readable = form.is_valid()
     values = {field: value for field, value in form.values().items() if value != current[field]}
 
@@ -116,7 +138,7 @@ def _what_it_does(values: Mapping[str, Any]) -> str:
         return _(
             "Every new request of this tenant will be refused, with all of its keys. Streams that run are not cut."
         )
-    if any(field.endswith("_limit") and value is not None for field, value in values.items()):
+    if any(values.get(field) is not None for field in ("tpm_limit", "rpm_limit", "daily_token_budget")):
         return _("Requests over a limit are answered with 429 and the time to wait. Streams that run are not cut.")
     return ""
 
@@ -150,7 +172,7 @@ def new_tenant(request: HttpRequest, caller: Caller) -> HttpResponse:
     return _propose_or_show(request, caller, proposal, form)
 
 
-def _with_refusals(caller: Caller, form: TenantForm, action: Action) -> TenantForm:
+def _with_refusals(caller: Caller, form: TenantLimitsForm, action: Action) -> TenantLimitsForm:
     """What the service would refuse of the fields that could be read, beside those that could not: all at once."""
     try:
         rehearse(caller, action)
@@ -160,7 +182,7 @@ def _with_refusals(caller: Caller, form: TenantForm, action: Action) -> TenantFo
 
 
 def _propose_or_show(
-    request: HttpRequest, caller: Caller, proposal: Proposal, form: TenantForm, name: str = ""
+    request: HttpRequest, caller: Caller, proposal: Proposal, form: TenantLimitsForm, name: str = ""
 ) -> HttpResponse:
     try:
         return propose(request, caller, proposal)
@@ -169,7 +191,7 @@ def _propose_or_show(
         return _form_page(request, form, proposal.back, name)
 
 
-def _form_page(request: HttpRequest, form: TenantForm, back: str, name: str = "") -> HttpResponse:
+def _form_page(request: HttpRequest, form: TenantLimitsForm, back: str, name: str = "") -> HttpResponse:
     refused = form.is_bound and bool(form.errors)
     status = HTTPStatus.UNPROCESSABLE_ENTITY if refused else HTTPStatus.OK
     context = {"section": "tenants", "form": form, "name": name, "back": back}

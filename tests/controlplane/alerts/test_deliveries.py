@@ -13,6 +13,7 @@ from controlplane.alerts.services import attempts, incidents
 from controlplane.alerts.services.attempts import LEASE_MARGIN
 from controlplane.alerts.services.receivers import RECEIVERS
 from controlplane.core.changes import SYSTEM, unit_of_work
+from controlplane.core.preconditions import entity_tag
 from tests.controlplane.alerts.incident import opened, receiver, resolved
 from tests.controlplane.core.racing import at_once, meeting, two_writers
 
@@ -212,6 +213,7 @@ def test_deliveries_are_listed_newest_first_page_by_page(viewer):
         opened(node=f"n{number}")
     everything = viewer.get("/deliveries").json()["items"]
     assert len(everything) == 6
+    assert viewer.get(f"/deliveries/{everything[0]['id']}")["ETag"] == entity_tag(everything[0])
     paged, path = [], "/deliveries?limit=4"
     while path:
         page = viewer.get(path).json()

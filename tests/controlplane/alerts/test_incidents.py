@@ -112,6 +112,7 @@ def test_a_person_ends_it_with_a_reason_that_is_kept(post: Post, operator: Rest)
     incident = Incident.objects.get()
     answer = operator.post(f"/incidents/{incident.pk}/resolve?reason=GPU+replaced")
     assert (answer.status_code, answer.json()["item"]["state"]) == (200, "resolved")
+    assert answer["ETag"] == operator.get(f"/incidents/{incident.pk}")["ETag"]
     kind, text = texts(incident)[-1]
     assert kind == "resolved"
     assert text.startswith("resolved by operator-")

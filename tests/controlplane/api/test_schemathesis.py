@@ -42,6 +42,8 @@ def _in_the_tests_transaction() -> Iterator[None]:
         signal.connect(close_old_connections)
 
 
+# The site is served by ASGI, where what streams is asynchronous.
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume asynchronous iterators")
 @pytest.mark.usefixtures("_in_the_tests_transaction")
 @pytest.mark.parametrize(
     ("mode", "wanted"),

@@ -7,6 +7,7 @@ from controlplane.core.models import Role
 from tests.controlplane.core.access import Call, check_access, routes_of
 
 CALLS = [
+    Call("GET", "/breakers", Role.VIEWER),
     Call("GET", "/overrides", Role.VIEWER),
     Call("POST", "/overrides", Role.OPERATOR),
     Call("GET", "/overrides/{name}", Role.VIEWER),

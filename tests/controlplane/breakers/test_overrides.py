@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 from django.utils import timezone
 
+from controlplane.breakers import tasks
 from controlplane.breakers.models import Override
 from controlplane.configs import publisher
 from controlplane.core.models import AuditEntry
@@ -34,8 +35,9 @@ def test_a_breaker_is_forced_by_its_caller_for_a_reason_until_it_expires(operato
     content = compiled("overrides", item["name"])
     assert type_problems(content, snapshot.Override) == []
     assert content["expires_at_ms"] == round(expires.timestamp() * 1000)
-    assert operator.get(f"/overrides/{item['name']}").json() == item
-    assert operator.get("/overrides").json() == {"items": [item], "next": None}
+    shown = {**item, "standing": "holds", "shadowed_by": None}
+    assert operator.get(f"/overrides/{item['name']}").json() == shown
+    assert operator.get("/overrides").json() == {"items": [shown], "next": None}
 
 
 @pytest.mark.usefixtures("pool")
@@ -86,5 +88,15 @@ def test_a_rollback_neither_lifts_an_override_nor_revives_a_lifted_one(operator)
     operator.patch("/tenants/acme", {"tpm_limit": 1})
     publisher.publish()
     assert operator.post(f"/revisions/{before.number}/rollback").status_code == 200
-    assert operator.get("/overrides").json()["items"] == [forced]
+    assert [each["name"] for each in operator.get("/overrides").json()["items"]] == [forced["name"]]
     assert operator.get("/tenants/acme").json()["tpm_limit"] == 60_000
+
+
+@pytest.mark.usefixtures("pool")
+def test_what_has_expired_is_forgotten_and_stands_in_the_audit(operator):
+    expired, lasting = (operator.post("/overrides", BODY).json()["item"]["name"] for _ in range(2))
+    assert tasks.forget_expired_overrides() == 0
+    Override.objects.filter(name=expired).update(expires_at=timezone.now() - timedelta(milliseconds=1))
+    assert tasks.forget_expired_overrides() == 1
+    assert [each["name"] for each in operator.get("/overrides").json()["items"]] == [lasting]
+    assert AuditEntry.objects.get(noun="override", key=expired, action="delete").reason == "the override expired"

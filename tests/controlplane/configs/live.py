@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -23,6 +24,7 @@ import psycopg
 from controlplane.rest_client import Rest
 from tests.services import Process, free_port
 from wire import PROTOCOL
+from wire.canonical import content_hash, merge_patch
 from wire.messages import LastKnownGood, PatchEvent, PeersEvent, SnapshotEvent, decode_sse
 from wire.slices import next_slice
 from wire.sse import SseParser
@@ -52,20 +54,29 @@ class Live:
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
         self.directory = directory
-        self.port = free_port()
-        self.address = f"http://127.0.0.1:{self.port}"
         self.environment = {
             "HEADWORKS_DATA_DIR": str(directory / "data"),
-            "HEADWORKS_PORT": str(self.port),
             "DJANGO_SETTINGS_MODULE": "controlplane.settings",
             **environment,
         }
-        self.process: Process | None = None
+        self._listen_on(free_port())
         self.run("manage.py", "migrate", "--verbosity", "0")
         self.run("manage.py", "collectstatic", "--no-input", "--verbosity", "0")
         self.run("-m", "controlplane.cli", "create-user", "root", "--role", "admin")
         token = self.run("-m", "controlplane.cli", "create-token", "root", "live", "--role", "admin").strip()
         self.rest = Rest(self.address, token, REASON)
+
+    def _listen_on(self, port: int) -> None:
+        self.port, self.address = port, f"http://127.0.0.1:{port}"
+        self.environment = {**self.environment, "HEADWORKS_PORT": str(port)}
+        self.process: Process | None = None
+
+    def neighbour(self) -> Live:
+        """A second web process of the same site, on a port of its own, not started yet."""
+        other = copy(self)
+        other._listen_on(free_port())
+        other.rest = Rest(other.address, self.rest.token, REASON)
+        return other
 
     def run(self, *argv: str) -> str:
         environment = {**os.environ, **self.environment}
@@ -75,7 +86,7 @@ class Live:
 
     def start(self) -> None:
         argv = [sys.executable, "-m", "controlplane.cli", "web"]
-        self.process = Process(argv, log=self.directory / "web.log", environment=self.environment)
+        self.process = Process(argv, log=self.directory / f"web-{self.port}.log", environment=self.environment)
         self.process.wait_for_http(f"{self.address}/readyz")
 
     def kill(self) -> None:
@@ -93,6 +104,29 @@ class Live:
 
     def revision(self) -> int:
         return int(self.rest.get("/config/convergence")["revision"] or 0)
+
+    def all_pages(self, path: str, **query: Any) -> list[dict[str, Any]]:
+        """Every row of a list."""
+        items: list[dict[str, Any]] = []
+        after: dict[str, Any] = {}
+        while True:
+            page = self.rest.get(path, limit=1000, **query, **after)
+            items += page["items"]
+            if page["next"] is None:
+                return items
+            after = {"after": page["next"]}
+
+    def contents(self) -> dict[int, dict[str, Any]]:
+        """The configuration at each revision, all of which add up to their hashes and none of which is missing."""
+        numbers = sorted(item["number"] for item in self.all_pages("/revisions"))
+        assert numbers == list(range(1, len(numbers) + 1))
+        found: dict[int, dict[str, Any]] = {}
+        content: dict[str, Any] = {}
+        for number in numbers:
+            shown = self.rest.get(f"/revisions/{number}")
+            content = found[number] = merge_patch(content, shown["patch"])
+            assert content_hash(content) == shown["hash"], f"revision {number} is not whole"
+        return found
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.controlplane.configs.live import Live
@@ -13,13 +14,19 @@ from wire.canonical import canonical_json
 PAGE = Path(__file__).parents[3] / "docs" / "gateway-client.md"
 
 
-def test_the_shell_client_of_the_page_follows_enrols_and_acknowledges(live: Live, tmp_path: Path) -> None:
+def shell_client(live: Live, folder: Path) -> Callable[[], Process]:
+    """Starts the page's client, as often as a test likes."""
     for program in ("curl", "jq"):
         service_binary(program)
     (script,) = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (tmp_path / "client.sh").write_text(script)
+    (folder / "client.sh").write_text(script)
     join_token = live.rest.post("/targets/join-tokens", {"kind": "gateway", "name": "shell-gateway"})["secret"]
     environment = {"HEADWORKS_URL": live.address, "JOIN_TOKEN": join_token}
+    return lambda: Process(["sh", "client.sh"], log=folder / "log", environment=environment, cwd=folder)
+
+
+def test_the_shell_client_of_the_page_follows_enrols_and_acknowledges(live: Live, tmp_path: Path) -> None:
+    process = shell_client(live, tmp_path)
 
     def held() -> dict[str, object]:
         file = tmp_path / "slice.json"
@@ -28,9 +35,6 @@ def test_the_shell_client_of_the_page_follows_enrols_and_acknowledges(live: Live
     def applied() -> bool:
         states = [target["state"] for target in live.rest.get("/config/convergence")["targets"]]
         return states == ["applied"] and held().get("tenants") == tenants
-
-    def process() -> Process:
-        return Process(["sh", "client.sh"], log=tmp_path / "log", environment=environment, cwd=tmp_path)
 
     with process() as client:
         tenants: dict[str, object] = {}
@@ -48,9 +52,41 @@ def test_the_shell_client_of_the_page_follows_enrols_and_acknowledges(live: Live
         client.wait_until(applied, "a change made while it was away")
         client.kill()
     assert (tmp_path / "slice.json").read_bytes() == canonical_json(held()) + b"\n"
-    for private in ("token", "slice.json", "curl.conf"):
+    for private in ("token", "received.json", "slice.json", "curl.conf"):
         assert (tmp_path / private).stat().st_mode & 0o777 == 0o600
-    wait_for(lambda: "applied revision" in (tmp_path / "log").read_text(), 5, "its words")
+    wait_for(lambda: re.search(r"revision \d+: \[\]", (tmp_path / "log").read_text()), 5, "its words")
+
+
+def test_the_shell_client_refuses_what_it_cannot_hold_to_and_goes_on(live: Live, tmp_path: Path) -> None:
+    client = shell_client(live, tmp_path)
+    models = {"max_context_tokens": 4096, "max_tokens": 1024}
+    for model in ("small", "large"):
+        live.rest.post("/models", {"name": model, **models})
+        live.rest.post("/pools", {"name": model, "model": model})
+    route = {"name": "all", "order": 1, "match": {"models": ["large"]}, "pools": {"large": 1000}}
+    live.rest.post("/routes", route)
+
+    def target() -> dict[str, object]:
+        targets = live.rest.get("/config/convergence")["targets"]
+        return targets[0] if targets else {}
+
+    def routes() -> object:
+        return json.loads((tmp_path / "slice.json").read_text())["routes"]
+
+    with client() as running:
+        running.wait_until(lambda: target().get("state") == "applied", "the slice without a cascade")
+        kept = routes()
+        live.rest.patch("/routes/all", {"cascade": {"pool": "small", "escalate_on": ["length"]}})
+        running.wait_until(lambda: target()["state"] == "refused", "the refusal")
+        assert "this client asks one pool a request" in str(target())
+        assert routes() == kept
+        running.kill()
+    with client() as running:
+        # A patch builds on what was received, refused or not.
+        live.rest.patch("/routes/all", {"order": 2, "cascade": None})
+        running.wait_until(lambda: target()["state"] == "applied", "the slice without the cascade")
+        assert routes() != kept
+        running.kill()
 
 
 def test_the_page_names_what_the_stream_and_the_refusals_are() -> None:

@@ -9,6 +9,7 @@ import pytest
 from controlplane.configs.heads import Heads
 from controlplane.configs.models import Fragment
 from controlplane.core.changes import sections
+from controlplane.tenants.services import TENANTS
 from tests.controlplane.configs.conftest import MODEL
 from tests.controlplane.conftest import Rest
 
@@ -16,7 +17,8 @@ RESTORABLE = ("tenants", "priority_classes", "models", "pools", "routes")
 
 
 def whole(rest: Rest) -> Any:
-    return rest.get("/config").json()["content"]
+    (newest,) = rest.get("/revisions?limit=1").json()["items"]
+    return rest.get(f"/revisions/{newest['number']}/content").json()["content"]
 
 
 def restorable(content: Any) -> Any:
@@ -51,11 +53,11 @@ def test_each_entry_is_compiled_once(fleet: Rest, newest: Callable[[], Heads], m
     compiled: list[str] = []
     section = sections["tenants"]
 
-    def compile(key: str) -> Any:
-        compiled.append(key)
-        return section.compile(key)
+    def compile_many(keys: Any) -> Any:
+        compiled.extend(keys)
+        return TENANTS.compile_many(keys)
 
-    monkeypatch.setitem(sections, "tenants", dataclasses.replace(section, compile=compile))
+    monkeypatch.setitem(sections, "tenants", dataclasses.replace(section, compile_many=compile_many))
     assert fleet.post("/revisions/1/rollback").status_code == 200
     assert compiled == ["acme"]
 

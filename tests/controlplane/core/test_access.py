@@ -8,14 +8,17 @@ from tests.controlplane.core.access import Call, check_access, routes_of
 
 CALLS = [
     Call("GET", "/me", Role.VIEWER),
+    Call("POST", "/me/end-log-ins", Role.VIEWER),
     Call("GET", "/users", Role.VIEWER),
     Call("POST", "/users", Role.ADMIN),
     Call("GET", "/users/{username}", Role.VIEWER),
     Call("PATCH", "/users/{username}", Role.ADMIN),
+    Call("POST", "/users/{username}/end-log-ins", Role.ADMIN),
     Call("GET", "/api-tokens", Role.VIEWER),
     Call("POST", "/api-tokens", Role.VIEWER),
     Call("DELETE", "/api-tokens/{int:token_id}", Role.VIEWER),
     Call("GET", "/audit", Role.VIEWER),
+    Call("GET", "/audit/export", Role.VIEWER),
 ]
 
 

@@ -34,8 +34,15 @@ def test_a_token_expires(viewer):
 
 
 def test_a_token_that_a_token_makes_ends_with_it_at_the_latest(viewer):
-    viewer.post("/api-tokens", {"name": "grafana", "days": 365})
+    made = viewer.post("/api-tokens", {"name": "grafana", "days": 365}).json()
     assert len(set(ApiToken.objects.values_list("expires_at", flat=True))) == 1
+    assert [(each["path"], each["rule"]) for each in made["warnings"]] == [("/days", "ends_with_maker")]
+    assert made["item"]["expires_at"] in made["warnings"][0]["message"]
+
+
+def test_a_token_that_ends_some_hours_early_is_no_warning(viewer):
+    ApiToken.objects.update(expires_at=timezone.now() + timedelta(days=90) - timedelta(hours=2))
+    assert viewer.post("/api-tokens", {"name": "grafana", "days": 90}).json()["warnings"] == []
 
 
 def test_a_token_that_is_made_in_a_browser_lives_as_long_as_was_asked(client, db):

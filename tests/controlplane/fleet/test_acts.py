@@ -216,9 +216,11 @@ def test_one_that_waits_can_be_cancelled_again_and_again_and_no_other(fleet, age
 @pytest.mark.parametrize("end", ["done", "failed"])
 def test_one_that_was_done_though_it_was_cancelled_is_shown_as_what_it_became(fleet, agent, end):
     item = ask(fleet)
-    fleet.post(f"/acts/{item['id']}/cancel")
+    cancelled = fleet.post(f"/acts/{item['id']}/cancel")
+    assert cancelled["ETag"] == fleet.get(f"/acts/{item['id']}")["ETag"]
     tell(agent, item["id"], end)
-    assert fleet.get(f"/acts/{item['id']}").json()["state"] == end
+    shown = fleet.get(f"/acts/{item['id']}")
+    assert (shown.json()["state"], shown["ETag"] == cancelled["ETag"]) == (end, False)
     tell(agent, item["id"], "failed")
     assert Act.objects.get().state == end
 

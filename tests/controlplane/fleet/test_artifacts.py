@@ -21,6 +21,7 @@ def test_a_tokenizer_is_stored_under_its_hash(upload, admin, tokenizer_file):
     assert (item["sha256"], item["name"], item["size_bytes"]) == (digest, "llama.json", len(tokenizer_file))
     assert admin.get("/artifacts").json()["items"] == [item]
     assert artifacts.content_of(digest) == tokenizer_file
+    assert admin.get(f"/artifacts/{digest}")["ETag"] == answer["ETag"]
 
 
 def test_the_same_bytes_are_stored_once(upload, tokenizer_file):
@@ -29,6 +30,15 @@ def test_the_same_bytes_are_stored_once(upload, tokenizer_file):
     assert (first.status_code, again.status_code) == (201, 200)
     assert again.json()["item"] == first.json()["item"]
     assert Artifact.objects.count() == AuditEntry.objects.count() == 1
+
+
+def test_a_file_that_is_sent_again_with_its_key_is_answered_as_the_first_time(upload, tokenizer_file):
+    key = {"Idempotency-Key": "k-1"}
+    first, again = (upload(tokenizer_file, **key) for _ in range(2))
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.content == first.content
+    other = upload(changed(tokenizer_file, truncation=None, added_tokens=[]), **key)
+    assert other.json()["code"] == "idempotency_key_reused"
 
 
 def changed(file: bytes, **parts) -> bytes:

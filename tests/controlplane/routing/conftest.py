@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 
 @pytest.fixture
@@ -14,3 +17,11 @@ def pools(admin):
     admin.post("/tenants", {"name": "acme"})
     assert admin.post("/priority-classes", {"name": "chat", "rank": 0}).status_code == 201
     return admin
+
+
+@pytest.fixture
+def word_tokenizer() -> bytes:
+    """A tokenizer of one token a word."""
+    tokenizer = Tokenizer(WordLevel({"word": 0, "?": 1}, unk_token="?"))
+    tokenizer.pre_tokenizer = Whitespace()
+    return tokenizer.to_str().encode()

@@ -115,19 +115,32 @@ _matches = st.fixed_dictionaries(
     },
 )
 _pools = st.integers(0, 1000).map(lambda share: {"long": share, "short": 1000 - share})
+_cascades = st.fixed_dictionaries(
+    {"pool": st.just("tiny"), "escalate_on": st.lists(st.sampled_from(["length", "empty"]), min_size=1)},
+    optional={"max_prompt_tokens": st.integers(0, 9)},
+)
 _fallbacks = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 9), min_size=1)
 
 
 @pytest.mark.django_db
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(order=st.integers(0, 9), match=_matches, pools=_pools, fallbacks=st.none() | _fallbacks)
-def test_what_a_route_compiles_into_restores_it(order, match, pools, fallbacks):
+@given(
+    order=st.integers(0, 9),
+    match=_matches,
+    pools=_pools,
+    fallbacks=st.none() | _fallbacks,
+    cascade=st.none() | _cascades,
+)
+def test_what_a_route_compiles_into_restores_it(order, match, pools, fallbacks, cascade):
     with unit_of_work(SYSTEM, "a test", dry_run=True) as unit:
         section = ROUTES.as_section()
-        ROUTES.create(unit, "r", {"order": order, "match": match, "pools": pools, "fallbacks": fallbacks})
+        fields = {"order": order, "match": match, "pools": pools, "fallbacks": fallbacks, "cascade": cascade}
+        ROUTES.create(unit, "r", fields)
         content = section.compile("r")
         assert section.restore is not None
-        ROUTES.update(unit, "r", {"order": 99, "match": {"models": ["z"]}, "pools": None, "reject": "no"})
+        ROUTES.update(
+            unit, "r", {"order": 99, "match": {"models": ["z"]}, "pools": None, "reject": "no", "cascade": None}
+        )
         section.restore(unit, "r", content)
         assert section.compile("r") == content
         section.restore(unit, "r", None)

@@ -62,3 +62,159 @@ def test_it_tells_that_no_rule_matches(viewer):
 def test_a_request_described_wrongly_is_refused(viewer):
     answer = viewer.post("/routes/test", {**REQUEST, "prompt_tokens": -1, "tenant": None})
     assert {problem["path"] for problem in answer.json()["problems"]} == {"/prompt_tokens", "/tenant"}
+
+
+def sent(**fields):
+    body = {"model": "org/llama", "messages": [{"role": "user", "content": "x" * 4000}], "max_tokens": 9999}
+    return {"request": {"tenant": "acme", "body": {**body, **fields.pop("body", {})}, **fields}}
+
+
+@pytest.mark.usefixtures("rules")
+def test_a_whole_request_is_read_measured_and_bounded_as_gateways_do(viewer):
+    answer = viewer.post("/routes/test", sent(headers={"X-Priority-Class": "chat"}, body={"n": 3})).json()
+    assert answer["request"] == {
+        "model": "org/llama",
+        "asked_model": "org/llama",
+        "tenant": "acme",
+        "priority_class": "chat",
+        # 4000 bytes and a role of 4 at 4 a token, and 4 tokens for the message.
+        "prompt_tokens": 1005,
+        "prompt_tokens_source": "estimate",
+        "max_tokens": 9999,
+        "sequences": 3,
+    }
+    assert answer["max_tokens"] == {"asked": 9999, "given": 4096, "note": "clamped"}
+    assert (answer["reason"], answer["rule"]) == ("rejected", "huge")
+
+
+@pytest.mark.usefixtures("rules")
+def test_the_models_own_tokenizer_counts(admin, viewer, word_tokenizer):
+    path = "/api/v1/artifacts?kind=tokenizer&name=words&reason=r"
+    stored = admin.client.generic("POST", path, word_tokenizer, content_type="application/octet-stream")
+    assert stored.status_code == 201, stored.content
+    admin.patch("/models/org/llama", {"tokenizer": stored.json()["item"]["sha256"]})
+    body = {"messages": [{"role": "user", "content": "one two three"}]}
+    seen = viewer.post("/routes/test", sent(body=body)).json()["request"]
+    # Three words, the role, and 4 tokens for the message.
+    assert (seen["prompt_tokens"], seen["prompt_tokens_source"]) == (8, "tokenizer")
+
+
+@pytest.mark.usefixtures("rules")
+def test_an_alias_is_tried_as_its_model(admin, viewer):
+    admin.post("/aliases", {"name": "small", "model": "org/llama"})
+    for question in (sent(body={"model": "small"}), {**REQUEST, "model": "small"}):
+        seen = viewer.post("/routes/test", question).json()["request"]
+        assert (seen["asked_model"], seen["model"]) == ("small", "org/llama")
+
+
+@pytest.mark.parametrize(
+    ("tenant", "question", "reason"),
+    [
+        ({"models": []}, sent(), "model_not_allowed"),
+        ({"blocked": True}, sent(), "tenant_blocked"),
+        ({"n_cap": 2}, sent(body={"n": 3}), "n_above_cap"),
+        ({"priority_classes": []}, sent(headers={"x-priority-class": "chat"}), "priority_class_not_allowed"),
+        ({}, sent(headers={"x-priority-class": "nobody"}), "bad_header"),
+        ({}, sent(body={"model": "nobody"}), "model_not_found"),
+        ({}, sent(body={"max_tokens": "many"}), "bad_field"),
+        ({}, sent(body={"max_completion_tokens": 1}), "conflicting_max_tokens"),
+        ({}, sent(path="/v1/completions"), "bad_field"),
+    ],
+)
+def test_it_tells_why_gateways_refuse_a_request_before_any_rule(admin, viewer, rules, tenant, question, reason):
+    admin.patch("/tenants/acme", tenant)
+    answer = viewer.post("/routes/test", question).json()
+    assert (answer["reason"], answer["rule"], answer["tried"], answer["request"]) == (reason, None, [], None)
+    assert answer["message"]
+
+
+@pytest.mark.usefixtures("rules")
+def test_a_key_is_named_by_its_first_characters(admin, viewer):
+    key = admin.post("/tenants/acme/keys", {"label": "k"}).json()
+    prefix = key["secret"][:8]
+    by_key = {"request": {**sent()["request"], "tenant": None, "key_prefix": prefix}}
+    assert viewer.post("/routes/test", by_key).json()["request"]["tenant"] == "acme"
+    admin.patch(f"/keys/{key['item']['id']}", {"blocked": True})
+    assert viewer.post("/routes/test", by_key).json()["reason"] == "key_blocked"
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "rule"),
+    [
+        ({"tenant": None}, "/request/tenant", "one_of"),
+        ({"key_prefix": "hw-12345"}, "/request/tenant", "one_of"),
+        ({"tenant": None, "key_prefix": "hw-12345"}, "/request/key_prefix", "reference"),
+        ({"tenant": None, "key_prefix": "hw-1"}, "/request/key_prefix", "too_short"),
+        ({"tenant": "nobody"}, "/request/tenant", "reference"),
+        ({"headers": {"Authorization": "Bearer hw-secret"}}, "/request/headers", "secret"),
+        ({"path": "/v1/embeddings"}, "/request/path", "literal_error"),
+    ],
+)
+def test_a_whole_request_put_wrongly_is_refused(viewer, rules, fields, path, rule):
+    answer = viewer.post("/routes/test", sent(**fields))
+    assert answer.status_code == 422
+    assert [(problem["path"], problem["rule"]) for problem in answer.json()["problems"]] == [(path, rule)]
+
+
+@pytest.mark.usefixtures("rules")
+def test_candidates_are_tried_instead_of_the_stored_rules(viewer):
+    routes = {"only": {"match": {"max_prompt_tokens": 5}, "pools": {"short": 1000}}}
+    answer = viewer.post("/routes/test", {**REQUEST, "routes": routes}).json()
+    assert (answer["reason"], [tried["rule"] for tried in answer["tried"]]) == ("no_route", ["only"])
+    assert viewer.post("/routes/test", {**REQUEST, "routes": {}}).json()["tried"] == []
+    assert viewer.get("/routes/only").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("route", "path", "rule"),
+    [
+        ({"pools": {"nowhere": 1000}}, "/routes/only/pools/nowhere", "reference"),
+        ({"pools": {"short": 999}}, "/routes/only/pools", "sum"),
+        ({}, "/routes/only", "one_of"),
+        (
+            {"pools": {"short": 1000}, "match": {"tenants": ["nobody"]}},
+            "/routes/only/match/tenants/nobody",
+            "reference",
+        ),
+        ({"colour": "red"}, "/routes/only/colour", "extra_forbidden"),
+    ],
+)
+def test_candidates_are_held_to_what_stored_rules_are(viewer, pools, route, path, rule):
+    answer = viewer.post("/routes/test", {**REQUEST, "routes": {"only": route}})
+    assert answer.status_code == 422, answer.content
+    assert [(problem["path"], problem["rule"]) for problem in answer.json()["problems"]] == [(path, rule)]
+
+
+@pytest.mark.usefixtures("rules")
+def test_it_tells_what_stands_in_the_pools(admin, operator, viewer):
+    for number in (1, 2):
+        engine = {"name": f"e{number}", "pool": "short", "url": f"http://127.0.0.1:{number}", "served_model": "m"}
+        assert admin.post("/engines", engine).status_code == 201
+    operator.post("/engines/e2/cordon")
+    forced = {"subject_kind": "pool", "subject": "short", "state": "closed", "expires_in_seconds": 600}
+    by_pool = operator.post("/overrides", forced).json()["item"]
+    stricter = {**forced, "subject_kind": "engine", "subject": "e1", "state": "open"}
+    by_engine = operator.post("/overrides", stricter).json()["item"]
+    standing = viewer.post("/routes/test", REQUEST).json()["standing"]
+    assert standing["long"] == {"engines": [], "cordoned": [], "override": None}
+    short = standing["short"]
+    assert short["cordoned"] == ["e2"]
+    assert (short["override"]["name"], short["override"]["expires_at"]) == (by_pool["name"], by_pool["expires_at"])
+    assert [(engine["name"], engine["override"]["name"]) for engine in short["engines"]] == [("e1", by_engine["name"])]
+
+
+def test_it_tells_of_a_cascade_and_that_no_gateway_acts_on_it(pools, viewer):
+    pools.post("/models", {"name": "org/tiny", "max_context_tokens": 8192})
+    pools.post("/pools", {"name": "tiny", "model": "org/tiny"})
+    cascade = {"pool": "tiny", "escalate_on": ["length"], "max_prompt_tokens": 100}
+    assert pools.post("/routes", {"name": "all", "pools": {"long": 1000}, "cascade": cascade}).status_code == 201
+    told = viewer.post("/routes/test", {**REQUEST, "prompt_tokens": 100}).json()
+    assert (told["cascade"]["pool"], told["cascade"]["asked_first"], told["cascade"]["acted_on"]) == (
+        "tiny",
+        True,
+        False,
+    )
+    assert "escalates on length" in told["cascade"]["says"]
+    assert told["standing"].keys() == {"long", "tiny"}
+    longer = viewer.post("/routes/test", {**REQUEST, "prompt_tokens": 101}).json()
+    assert not longer["cascade"]["asked_first"]

@@ -13,6 +13,7 @@ from controlplane.core.models import AuditEntry
 from controlplane.tenants import services
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services.tenants import TenantFields
+from policy.limits import WEEKDAYS
 from tests.controlplane.core.configuration import compiled
 from wire import snapshot
 from wire.problems import type_problems
@@ -172,14 +173,42 @@ def test_an_empty_list_allows_nothing_and_null_allows_all(operator):
     assert "models" not in compiled("tenants", "acme")
 
 
+def test_what_it_names_of_session_limits_and_cache_policies_must_exist(operator):
+    refused = operator.post("/tenants", {"name": "acme", "session_limits": "agents", "cache_policy": "faq"})
+    assert problems_of(refused) == {("/session_limits", "reference"), ("/cache_policy", "reference")}
+    operator.post("/session-limits", {"name": "agents"})
+    operator.post("/cache-policies", {"name": "faq"})
+    made = operator.post("/tenants", {"name": "acme", "session_limits": "agents", "cache_policy": "faq"}).json()
+    assert (made["item"]["session_limits"], made["item"]["cache_policy"]) == ("agents", "faq")
+    content = compiled("tenants", "acme")
+    assert (content["session_limits"], content["cache_policy"]) == ("agents", "faq")
+    operator.patch("/tenants/acme", {"session_limits": None, "cache_policy": None})
+    assert compiled("tenants", "acme") == {"weight": 1, "blocked": False}
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "", "x" * 65, "localtime", "../etc/passwd", None, 3])
+def test_a_time_zone_that_is_none_is_refused(operator, zone):
+    answer = operator.post("/tenants", {"name": "acme", "time_zone": zone})
+    assert {path for path, _ in problems_of(answer)} == {"/time_zone"}
+
+
 def test_defaults_of_the_row_are_those_of_the_wire_format():
-    assert TenantFields().model_dump(include={"weight", "blocked"}) == {
-        "weight": snapshot.Tenant().weight,
-        "blocked": snapshot.Tenant().blocked,
-    }
+    ours, theirs = TenantFields(), snapshot.Tenant()
+    assert (ours.weight, ours.blocked) == (theirs.weight, theirs.blocked)
+    assert (ours.time_zone, dict(ours.schedule)) == (theirs.time_zone, {})
 
 
 _limits = st.one_of(st.none(), st.integers(1, 2**53 - 1))
+_minutes = st.integers(0, 1439).map(lambda minute: f"{minute // 60:02}:{minute % 60:02}")
+_hours = st.fixed_dictionaries(
+    {"from": _minutes, "until": _minutes, "rpm_limit": st.integers(0, 9)},
+    optional={
+        "order": st.integers(0, 2**53 - 1),
+        "days": st.one_of(st.none(), st.lists(st.sampled_from(WEEKDAYS), min_size=1, max_size=7)),
+        "tpm_limit": _limits,
+        "max_parallel_requests": _limits,
+    },
+)
 
 
 @pytest.mark.django_db
@@ -191,6 +220,9 @@ _limits = st.one_of(st.none(), st.integers(1, 2**53 - 1))
             "weight": st.integers(1, 2**53 - 1),
             "blocked": st.booleans(),
             **dict.fromkeys(("tpm_limit", "rpm_limit", "max_parallel_requests", "max_tokens_cap", "n_cap"), _limits),
+            "daily_token_budget": _limits,
+            "time_zone": st.sampled_from(["UTC", "Europe/Istanbul"]),
+            "schedule": st.dictionaries(st.sampled_from(["nights", "office"]), _hours),
             "models": st.one_of(st.none(), st.just([])),
             "priority_classes": st.one_of(st.none(), st.lists(st.sampled_from(["chat", "batch"]))),
         },

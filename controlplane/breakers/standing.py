@@ -1,0 +1,123 @@
+"""Where breakers stand: the override that holds, the one after it, and what gateways told last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+from django.utils import timezone
+
+from controlplane.breakers import models as rows
+from controlplane.breakers.services import OVERRIDES
+from controlplane.core import fields as f
+from controlplane.core.models import Target, TargetKind
+from controlplane.fleet.models import Engine, Pool
+from controlplane.fleet.services import POOLS
+from controlplane.telemetry import query
+from policy.breaker import turns
+from wire import snapshot
+from wire.canonical import Document
+
+Subject = tuple[str, str]
+# What was told before this is no answer to "how is it now".
+FRESH_SECONDS = 60
+_STATES = 'headworks_gateway_breaker_state{engine!="",gateway!=""}'
+# The first part knows of series that ended, the second of age alone: a gateway that was killed ends none.
+STATES_QUERY = f"{_STATES} == 1 and on (gateway, engine, state) last_over_time({_STATES}[{FRESH_SECONDS}s])"
+
+
+class Told(NamedTuple):
+    """(engine, gateway) → the state that holds there, overrides included. `missing`: why nothing is known at all."""
+
+    states: Mapping[tuple[str, str], str]
+    missing: str | None
+
+
+class Forced:
+    """The overrides that have not expired at one moment."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now, self._now_ms = now, f.epoch_ms(now)
+        self._on: dict[Subject, dict[str, snapshot.Override]] = {}
+        for row in rows.Override.objects.filter(expires_at__gt=now):
+            typed = msgspec.convert(OVERRIDES.wire_form(row), snapshot.Override)
+            self._on.setdefault((row.subject_kind, row.subject), {})[row.name] = typed
+
+    def turns(self, *subjects: Subject) -> list[Document]:
+        """What holds on these at once now, and what comes next as far as nobody acts; each with its beginning."""
+        on_these = {name: each for subject in subjects for name, each in self._on.get(subject, {}).items()}
+        return [
+            {
+                "name": turn.name,
+                "state": turn.override.state,
+                "owner": turn.override.owner,
+                "reason": turn.override.reason,
+                "from": f.iso(f.from_epoch_ms(turn.from_ms)),
+                "expires_at": f.iso(f.from_epoch_ms(turn.override.expires_at_ms)),
+            }
+            for turn in turns(on_these, self._now_ms)
+        ]
+
+    def standing_of(self, row: rows.Override, pool: str | None) -> Document:
+        """`pool`: that of the engine which the override is on."""
+        if row.expires_at <= self._now:
+            return {"standing": "expired", "shadowed_by": None}
+        subjects = [(row.subject_kind, row.subject), *([("pool", pool)] if pool else [])]
+        held = self.turns(*subjects)[0]["name"]
+        return {
+            "standing": "holds" if held == row.name else "shadowed",
+            "shadowed_by": None if held == row.name else held,
+        }
+
+
+def shown(overrides: Sequence[rows.Override]) -> list[Document]:
+    """The public forms, and whether each holds: one that a stricter one of its subject shadows may hold later."""
+    forced = Forced(timezone.now())
+    engines = [row.subject for row in overrides if row.subject_kind == "engine"]
+    pools = dict(Engine.objects.filter(name__in=engines).values_list("name", "pool__name"))
+    return [
+        {
+            **OVERRIDES.describe(row),
+            **forced.standing_of(row, pools.get(row.subject) if row.subject_kind == "engine" else None),
+        }
+        for row in overrides
+    ]
+
+
+def breakers(pools: Sequence[Pool]) -> tuple[list[Document], str | None]:
+    """Of each pool its thresholds, overrides and engines; and why what gateways told is missing, where it is."""
+    now = timezone.now()
+    forced, told = Forced(now), _told(f.epoch_ms(now))
+    gateways = sorted(Target.objects.filter(kind=TargetKind.GATEWAY, revoked_at=None).values_list("name", flat=True))
+    engines: dict[str, list[Document]] = {pool.name: [] for pool in pools}
+    for row in Engine.objects.filter(pool__in=pools).select_related("pool", "node").order_by("name"):
+        engines[row.pool.name].append(
+            {
+                "engine": row.name,
+                "cordoned": row.cordoned or (row.node is not None and row.node.cordoned),
+                "overrides": forced.turns(("pool", row.pool.name), ("engine", row.name)),
+                "gateways": {gateway: told.states.get((row.name, gateway)) for gateway in gateways},
+            }
+        )
+    found = [
+        {
+            "pool": pool.name,
+            "thresholds": POOLS.describe(pool)["breaker"],
+            "overrides": forced.turns(("pool", pool.name)),
+            "engines": engines[pool.name],
+        }
+        for pool in pools
+    ]
+    return found, told.missing
+
+
+def _told(now_ms: int) -> Told:
+    try:
+        samples = query.instant(STATES_QUERY, now_ms)
+    except query.QueryError as error:
+        return Told({}, str(error))
+    labels = [sample.labels for sample in samples if math.isfinite(sample.value)]
+    return Told({(each["engine"], each["gateway"]): each["state"] for each in labels if "state" in each}, None)

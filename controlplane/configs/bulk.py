@@ -1,0 +1,73 @@
+"""Applying a document: one unit of work, one revision; rows that stand so already are not written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from controlplane.configs.document import gathered
+from controlplane.configs.edit_text import diff_text
+from controlplane.configs.edits import Edit, Entries, edit_of
+from controlplane.configs.ordering import in_order
+from controlplane.configs.removals import keys_of_tenants, problems_of_removals
+from controlplane.core.changes import UnitOfWork, Written
+from controlplane.core.errors import Conflict
+from controlplane.core.fields import SHOWN_PROBLEMS, refuse_if
+from controlplane.core.preconditions import entity_tag
+from wire.canonical import Document
+from wire.problems import Problem, pointer
+
+
+def apply_document(
+    unit: UnitOfWork, before: Document, given: Any, *, allow_removals: bool, diff_max_characters: int | None = None
+) -> Document:
+    """Make the configuration what `given` says; `before` is the document as it stands.
+
+    Answers the diff, the counts, and the ETag of the document afterwards. First the form of all entries is checked,
+    then, while they are written, what they refer to within their app, then the whole: what is found at one stage is
+    refused together. Raises Refused, or Conflict `removals`; a dry run warns of removals instead, to show the diff.
+    """
+    edit = edit_of(before, given)
+    keys = guard_removals(unit, edit, allow_removals)
+    diff = diff_text(edit, keys, diff_max_characters)
+    write_entries(unit, edit.entries)
+    gone = sum(keys.get(tenant, 0) for tenant in edit.removed("tenants"))
+    return {**edit.count(), "keys_removed": gone, "etag": entity_tag(edit.after), "diff": diff}
+
+
+def guard_removals(unit: UnitOfWork, edit: Edit, allowed: bool) -> Mapping[str, int]:
+    """Ask for removals that half a document may have made; answers how many keys go with removed tenants.
+
+    Raises Conflict `removals` where they are not allowed; in a dry run they are warnings.
+    """
+    keys = keys_of_tenants() if edit.removed("tenants") else {}
+    risks = [] if allowed else problems_of_removals(edit, keys)
+    if risks and not unit.dry_run:
+        shown = "; ".join(f"{risk.path}: {risk.message}" for risk in risks[:SHOWN_PROBLEMS])
+        raise Conflict(f"{shown}. Where that is meant, allow removals", risks, code="removals")
+    unit.warnings += risks
+    return keys
+
+
+def write_entries(unit: UnitOfWork, entries: Entries) -> None:
+    """Write entries, each as people write it (None: remove). Raises Refused with what is found of all of them."""
+    problems: list[Problem] = []
+    for section, some in groupby(in_order(entries), itemgetter(0)):
+        if section.written is not None:
+            _write_section(unit, section.name, section.written, [(key, fields) for _, key, fields in some], problems)
+    refuse_if(problems)
+
+
+def _write_section(
+    unit: UnitOfWork,
+    section: str,
+    written: Written,
+    entries: list[tuple[str, Document | None]],
+    problems: list[Problem],
+) -> None:
+    rows = written.lock_many([key for key, _ in entries])
+    for key, fields in entries:
+        with gathered(problems, pointer(f"/{section}", key)):
+            written.write(unit, key, rows.get(key), fields)

@@ -1,0 +1,177 @@
+"""Staged publish: a change that some targets get first, on top of what all get.
+
+A stage keeps the change as a patch of the document. It is tried when the stage begins and, as long as it runs, with
+every other write, so that it can always be promoted: then it is applied as a document is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.configs import wakeup
+from controlplane.configs.bulk import write_entries
+from controlplane.configs.checks import load
+from controlplane.configs.document import gathered
+from controlplane.configs.edits import Entries
+from controlplane.configs.models import Stage, StageState
+from controlplane.configs.public import public_form
+from controlplane.configs.references import EntryKey
+from controlplane.configs.stages import describe, get, running
+from controlplane.configs.step import compile_touched
+from controlplane.core.changes import UnitOfWork, sections
+from controlplane.core.errors import Conflict, Refused
+from controlplane.core.fields import SHOWN_PROBLEMS, refuse_if
+from wire.canonical import Document, diff_patch, merge_patch
+from wire.problems import Problem, pointer
+
+NOUN, CODE = "stage", "staged"
+
+
+class _Undone(Exception):
+    """Leaves a savepoint."""
+
+
+def begin(
+    unit: UnitOfWork, document_patch: Document, targets: list[str], lasts: timedelta, watch: dict[str, Any]
+) -> Stage:
+    """Let these targets have the change. `watch`: the row's columns of who watches it, and what then.
+
+    Raises Refused where the change could not be applied, or Conflict where a stage runs.
+    """
+    if (other := running()) is not None:
+        raise Conflict(f"stage {other.pk} runs; promote it or take it back first", code=CODE)
+    patch = _tried(unit, document_patch)
+    if not patch:
+        message = "it changes nothing of the configuration; give what some targets shall get first"
+        refuse_if([Problem("/document", "no_change", message)])
+    now = timezone.now()
+    stage = Stage.objects.create(
+        change_id=unit.change_id,
+        owner=unit.actor.name,
+        reason=unit.reason,
+        started_at=now,
+        expires_at=now + lasts,
+        targets=targets,
+        document_patch=document_patch,
+        patch=patch,
+        look_at=now,
+        **watch,
+    )
+    _note(unit, stage, None, patch)
+    return stage
+
+
+def promote(unit: UnitOfWork, stage_id: int, why: str = "promoted by hand") -> Stage:
+    """Give the change to all: it is applied, and the stage ends. Raises NotFound, Conflict where it has ended."""
+    with _ended(unit, stage_id, StageState.PROMOTED, why) as stage:
+        write_entries(unit, _entries(stage.document_patch))
+    return stage
+
+
+def take_back(unit: UnitOfWork, stage_id: int, why: str = "taken back by hand") -> Stage:
+    """Give its targets what all others have. Raises NotFound, Conflict where it has ended."""
+    with _ended(unit, stage_id, StageState.TAKEN_BACK, why) as stage:
+        part = _part(stage.patch)
+        unit.patch = public_form(diff_patch(merge_patch(part, stage.patch), part))
+        transaction.on_commit(wakeup.written)
+    return stage
+
+
+def refuse_against_stage(unit: UnitOfWork) -> None:
+    """A step of every write: what the stage changes too is refused, and what would keep it from being promoted.
+
+    What the program itself does, such as forgetting limits that expired, is never held up.
+    """
+    if not unit.patch or unit.actor.kind == "system":
+        return
+    stage = running()
+    if stage is None or stage.change_id == unit.change_id:
+        return
+    problems = [
+        Problem(pointer(pointer("/", section), key), CODE, f"stage {stage.pk} changes this")
+        for section, key in _common(unit.patch, stage.patch)
+    ]
+    if not problems:
+        try:
+            _tried(unit, stage.document_patch)
+        except Refused as refused:
+            problems = refused.problems or [Problem("/", refused.code, refused.detail)]
+    if problems:
+        shown = "; ".join(f"{problem.path}: {problem.message}" for problem in problems[:SHOWN_PROBLEMS])
+        says = f"stage {stage.pk} runs, and could not be promoted any more: {shown}. Promote it or take it back first"
+        raise Conflict(says, problems, code=CODE)
+
+
+def _common(one: Document, other: Document) -> Iterator[EntryKey]:
+    """Entries in which two patches of the configuration change the same fields."""
+    for section in one.keys() & other.keys():
+        for key in one[section].keys() & other[section].keys():
+            mine, theirs = one[section][key], other[section][key]
+            if mine is None or theirs is None or mine.keys() & theirs.keys():
+                yield section, key
+
+
+def _tried(unit: UnitOfWork, document_patch: Document) -> Document:
+    """The patch that applying it now would bring; nothing is kept. Raises as applying does."""
+    probe = UnitOfWork(unit.actor, unit.reason, dry_run=True)
+    try:
+        with transaction.atomic():
+            write_entries(probe, _entries(document_patch))
+            compile_touched(probe)
+            raise _Undone
+    except _Undone:
+        unit.warnings += [warning for warning in probe.warnings if warning not in unit.warnings]
+    return probe.patch
+
+
+def _entries(document_patch: Document) -> Entries:
+    """What the patch makes of the entries that it names, as they stand. Raises Refused with every problem."""
+    now = load((section, key) for section, keys in document_patch.items() for key in keys)
+    made: dict[str, dict[str, Document | None]] = {}
+    problems: list[Problem] = []
+    for section, entries in document_patch.items():
+        written = sections[section].written
+        if written is None:
+            continue
+        made[section] = {}
+        for key, change in entries.items():
+            content = now.get((section, key))
+            with gathered(problems, pointer(f"/{section}", key)):
+                before = None if content is None else written.of_content(content)
+                made[section][key] = None if change is None else written.check(key, merge_patch(before or {}, change))
+    refuse_if(problems)
+    return made
+
+
+def _part(patch: Document) -> Document:
+    """The entries of the configuration that a patch names, as they stand."""
+    part: Document = {section: {} for section in patch}
+    for (section, key), content in load((section, key) for section, keys in patch.items() for key in keys).items():
+        part[section][key] = content
+    return part
+
+
+@contextmanager
+def _ended(unit: UnitOfWork, stage_id: int, state: StageState, why: str) -> Iterator[Stage]:
+    """Within it the stage does not run any more. Units follow one another, so of two that end it one is told so."""
+    stage = Stage.objects.select_for_update().filter(pk=stage_id).first() or get(stage_id)
+    if stage.state != StageState.RUNNING:
+        raise Conflict(f"stage {stage_id} has ended: {StageState(stage.state).label}, {stage.said}", code="ended")
+    before = describe(stage)
+    stage.state, stage.said, stage.ended_at = state, why, timezone.now()
+    stage.save()
+    yield stage
+    unit.record(NOUN, str(stage.pk), before, describe(stage))
+
+
+def _note(unit: UnitOfWork, stage: Stage, before: Document | None, patch: Document) -> None:
+    unit.record(NOUN, str(stage.pk), before, describe(stage))
+    # What its targets get is published as every change is.
+    unit.patch = patch
+    transaction.on_commit(wakeup.written)

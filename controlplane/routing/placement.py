@@ -1,0 +1,55 @@
+"""What stands in the pools that a request would go to: forced breakers, engines that take work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from controlplane.core import fields as f
+from controlplane.core.changes import sections
+from controlplane.fleet.models import Engine
+from policy.breaker import turns
+from wire import snapshot
+from wire.canonical import Document
+
+OVERRIDES_SECTION = "overrides"
+
+
+def standing_in(pools: Iterable[str]) -> dict[str, Document]:
+    """Of each pool the `override` that holds its breaker now, its `engines` that take work, and those `cordoned`."""
+    found: dict[str, Document] = {pool: {"engines": [], "cordoned": []} for pool in pools}
+    forced, now_ms = _overrides(), time.time_ns() // 1_000_000
+    for pool, document in found.items():
+        document["override"] = _held({("pool", pool)}, forced, now_ms)
+    rows = Engine.objects.filter(pool__name__in=list(found)).select_related("pool", "node").order_by("name")
+    for row in rows:
+        document = found[row.pool.name]
+        if row.cordoned or (row.node is not None and row.node.cordoned):
+            document["cordoned"].append(row.name)
+        else:
+            held = _held({("pool", row.pool.name), ("engine", row.name)}, forced, now_ms)
+            document["engines"].append({"name": row.name, "override": held})
+    return found
+
+
+def _overrides() -> dict[str, snapshot.Override]:
+    """By name. They are of an app beside this one, which tells of them through its section."""
+    section = sections[OVERRIDES_SECTION]
+    contents = ((name, section.compile(name)) for name in section.keys())  # noqa: SIM118 - a function of the section
+    return {name: msgspec.convert(content, snapshot.Override) for name, content in contents if content is not None}
+
+
+def _held(subjects: set[tuple[str, str]], forced: Mapping[str, snapshot.Override], now_ms: int) -> Document | None:
+    on_these = {name: each for name, each in forced.items() if (each.subject_kind, each.subject) in subjects}
+    for turn in turns(on_these, now_ms):
+        override = turn.override
+        return {
+            "name": turn.name,
+            "state": override.state,
+            "owner": override.owner,
+            "reason": override.reason,
+            "expires_at": f.iso(f.from_epoch_ms(override.expires_at_ms)),
+        }
+    return None

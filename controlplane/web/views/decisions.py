@@ -1,0 +1,105 @@
+"""Decisions of gateways: the newest refusals, and why one request was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from controlplane.core.errors import NotFound
+from controlplane.core.fields import from_epoch_ms
+from controlplane.core.models import Target, TargetKind
+from controlplane.core.scope import any_of_theirs, within
+from controlplane.core.security import Caller
+from controlplane.telemetry.decisions import log
+from controlplane.telemetry.settings_rows import DECISIONS_KEEP_HOURS
+from controlplane.tenants.models import Tenant
+from controlplane.web.access import page
+from controlplane.web.curl import curl
+from controlplane.web.decisions import stage_label, told
+
+ROWS_PER_PAGE = 50
+FILTERS = ("tenant", "reason", "gateway")
+
+
+@page(judge=any_of_theirs)
+def decisions(request: HttpRequest, caller: Caller) -> HttpResponse:
+    given = {name: request.GET.get(name, "").replace("\0", "") for name in (*FILTERS, "after")}
+    start = given.pop("after")
+    after = int(start) if start.isascii() and start.isdigit() and len(start) < 19 else 0
+    wanted = {name: value for name, value in given.items() if value}
+    rows, following = log.page(
+        tenant=given["tenant"],
+        reason=given["reason"],
+        gateway=given["gateway"],
+        refused=True,
+        tenants=caller.tenants,
+        limit=ROWS_PER_PAGE,
+        after=after,
+    )
+    context = {
+        "section": "decisions",
+        "rows": [(row, from_epoch_ms(row.received_ms), stage_label(row.stage)) for row in rows],
+        "wanted": wanted,
+        "choices": _choices(caller, given),
+        "paged": bool(after),
+        "next_address": following and f"{reverse('web:decisions')}?{urlencode({**wanted, 'after': following})}",
+        "keep_hours": DECISIONS_KEEP_HOURS.read(),
+        "curl_decisions": curl(request, "GET", "/decisions", query={**wanted, "refused": "true"}),
+    }
+    return render(request, "web/decisions.html", context)
+
+
+class Choice(NamedTuple):
+    """A filter. `values` have the chosen one, also where it is there no more."""
+
+    name: str
+    label: str
+    everything: str
+    values: list[str]
+    chosen: str
+
+
+def _choices(caller: Caller, given: dict[str, str]) -> list[Choice]:
+    tenants = within(Tenant.objects.all(), "name", caller.tenants)
+    found: list[tuple[str, str, str, Iterable[str]]] = [
+        ("tenant", _("Tenant"), _("all tenants"), tenants.values_list("name", flat=True))
+    ]
+    # Which gateways there are, and why others are refused, is no matter of a tenant's people.
+    if caller.tenants is None:
+        gateways = Target.objects.filter(kind=TargetKind.GATEWAY).values_list("name", flat=True)
+        found += [
+            ("reason", _("Reason"), _("all reasons"), log.reasons_of_refusals()),
+            ("gateway", _("Gateway"), _("all gateways"), gateways),
+        ]
+    return [
+        Choice(name, label, everything, sorted({*values, given[name]} - {""}), given[name])
+        for name, label, everything, values in found
+    ]
+
+
+@page(judge=any_of_theirs)
+def decision(request: HttpRequest, caller: Caller) -> HttpResponse:
+    """What was decided of the request whose `x-request-id` is `id`."""
+    request_id = request.GET.get("id", "").strip()
+    if not request_id:
+        return redirect("web:decisions")
+    try:
+        found = [told(row) for row in log.of_request(request_id, caller.tenants)]
+    except NotFound:
+        found = []
+    context = {
+        "section": "decisions",
+        "trail": [(reverse("web:decisions"), _("Decisions"))],
+        "request_id": request_id,
+        "found": found,
+        "keep_hours": DECISIONS_KEEP_HOURS.read(),
+        "curl_decision": curl(request, "GET", f"/decisions/{request_id}"),
+    }
+    return render(request, "web/decision.html", context, status=HTTPStatus.OK if found else HTTPStatus.NOT_FOUND)
