@@ -71,6 +71,7 @@ app.conf.update(
             "options": {"expires": 10},
         },
         "forget-answers": {"task": "controlplane.core.tasks.forget_answers", "schedule": 600.0},
+        "forget-sessions": {"task": "controlplane.core.tasks.forget_sessions", "schedule": 600.0},
         "prune-revisions": {"task": "controlplane.configs.tasks.prune_revisions", "schedule": crontab(minute="17")},
     },
 )

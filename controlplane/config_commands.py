@@ -148,7 +148,8 @@ def _carry_out(shell: Shell, arguments: argparse.Namespace, change: Callable[[Un
         from controlplane.configs.removals import RULE
 
         seen = change(unit)
-    print(seen.diff, end="")
+    # At once, so that a log of both streams has it first.
+    print(seen.diff, end="", flush=True)
     for warning in unit.warnings:
         print(f"warning: {warning.path}: {warning.message}", file=sys.stderr)
     if not seen.diff:

@@ -53,7 +53,8 @@ def figure_of(chart: Chart, lines: Sequence[Line], reading: Reading, thresholds:
                 "hidden": hidden,
                 "thresholds": [{"text": each.text, "value": each.value} for each in thresholds],
             },
-            "shapes": [_threshold(each) for each in thresholds],
+            # Without values the axis has no scale, and the line would run through what the chart says instead.
+            "shapes": [_threshold(each) for each in thresholds] if traces else [],
             "annotations": [] if traces else [_instead(chart, reading)],
         },
     }

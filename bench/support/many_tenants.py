@@ -6,9 +6,12 @@ gateway follows, so that each change is cut, sent and acknowledged.
 
 from __future__ import annotations
 
+import sqlite3
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -20,13 +23,14 @@ TENANTS = 10_000
 # The last so many are measured: the others are there by then.
 CREATED = 1_000
 CHANGES = 30
+BARE_COMMITS = 300
 MODEL = {"name": "bench/model", "max_context_tokens": 8192, "default_max_tokens": 256, "max_tokens": 2048}
 WRITES, PUBLISHES = "headworks_write_seconds", "headworks_publish_seconds"
 WITHIN_SECONDS = "0.01"
 
 
-def measure(rest: Rest, web: int) -> dict[str, float]:
-    """`web`: the process id of the web process that `rest` calls."""
+def measure(rest: Rest, web: int, folder: Path) -> dict[str, float]:
+    """`web`: the process id of the web process that `rest` calls; `folder`: where its database is."""
     rest.post("/models", MODEL)
     rest.post("/pools", {"name": "pool", "model": MODEL["name"]})
     engine = {"name": "engine", "url": "http://10.1.0.1:8000", "pool": "pool", "served_model": "m"}
@@ -38,7 +42,7 @@ def measure(rest: Rest, web: int) -> dict[str, float]:
         began, cpu_before = time.monotonic(), cpu_seconds(web)
         create(rest, TENANTS - CREATED, TENANTS)
         created_seconds, created_cpu = time.monotonic() - began, cpu_seconds(web) - cpu_before
-        held = writes()
+        held, bare_seconds = writes(), bare_commit_seconds(folder / "bare.sqlite3")
         # The last of them, so that nothing else is published below.
         first = change(rest, 0)
         publishes, cpu_before, began = since(rest), cpu_seconds(web), time.monotonic()
@@ -51,6 +55,7 @@ def measure(rest: Rest, web: int) -> dict[str, float]:
         "tenants": TENANTS,
         "create_holds_database_ms": 1000 * held[f"{WRITES}_sum"] / held[f"{WRITES}_count"],
         "creates_within_10_ms_percent": 100 * held[f"{WRITES}_bucket {WITHIN_SECONDS}"] / held[f"{WRITES}_count"],
+        "bare_commit_ms": 1000 * bare_seconds,
         "create_answered_ms": 1000 * created_seconds / CREATED,
         "create_cpu_ms": 1000 * created_cpu / CREATED,
         "one_of_many_publish_ms": 1000 * published[f"{PUBLISHES}_sum"] / published[f"{PUBLISHES}_count"],
@@ -58,6 +63,16 @@ def measure(rest: Rest, web: int) -> dict[str, float]:
         "one_of_many_applied_ms": 1000 * changed_seconds / CHANGES,
         "one_of_many_patch_bytes": max(patch_bytes),
     }
+
+
+def bare_commit_seconds(file: Path) -> float:
+    """What one row by itself takes in SQLite here and now, as durable as the product's: the disk's part of a write."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as database:
+        database.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; CREATE TABLE rows (value INTEGER)")
+        began = time.monotonic()
+        for number in range(BARE_COMMITS):
+            database.execute("INSERT INTO rows VALUES (?)", [number])
+        return (time.monotonic() - began) / BARE_COMMITS
 
 
 def create(rest: Rest, first: int, end: int) -> None:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from msgspec import UNSET
 
 from controlplane import settings_rows as rows
-from controlplane.configs import metrics, presence
+from controlplane.configs import flapping, metrics, presence
 from controlplane.configs.hub import heads, hub
 from controlplane.configs.models import TargetState
 from controlplane.core.errors import Conflict, NotFound
@@ -118,13 +118,15 @@ def store(batch: Iterable[Judged]) -> None:
     hub.note_acks({judged.target_id: judged.ack.revision for judged in batch})
 
 
-_FIELDS = ["revision", "hash", "applied_at", "acked_at", "error_revision", "error_hash", "error"]
+_FIELDS = ["revision", "hash", "applied_at", "acked_at", "error_revision", "error_hash", "error", "turned_at_ms"]
 
 
 def _note(state: TargetState, judged: Judged) -> None:
     ack = judged.ack
     if ack.revision < max(state.revision or 0, state.error_revision or 0):
         return
+    if (ack.error is UNSET) != (state.error_revision is None):
+        state.turned_at_ms = flapping.noted(state.turned_at_ms, judged.at)
     if ack.error is UNSET:
         # A gateway that restarts says again what it ran before; the lag is that of the first time.
         if (state.revision, state.hash) != (ack.revision, judged.slice_hash):

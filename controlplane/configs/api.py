@@ -29,7 +29,12 @@ Before = Annotated[int | None, Query(ge=1, le=MAX_INTEGER, description="`next` o
 
 @router.get("/config/convergence", auth=viewer, response=dict[str, Any], summary="Where each target stands")
 def read_convergence(request: HttpRequest) -> Document:
-    """`state`: applied, pending, refused, never or lost. Judged by the hash of what the target says it runs."""
+    """`state`: applied, pending, refused, never or lost. Judged by the hash of what the target says it runs.
+
+    `stage`: the one that runs; `staged`: the target gets its change, and is judged by that. `turns_10m`: how often,
+    in ten minutes, a stream of it opened or it went between applying and refusing (at most 20 are counted);
+    `flapping`: at least five times.
+    """
     return convergence()
 
 

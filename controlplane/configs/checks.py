@@ -6,9 +6,10 @@ in turn. On that closed part runs the same check that a target runs before it ap
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import reduce
 from operator import or_
+from typing import TypeGuard
 
 from django.db.models import Q, QuerySet
 
@@ -136,19 +137,50 @@ def _last_engine_problems(changed: dict[EntryKey, Transition]) -> list[Problem]:
     }
     engines = Fragment.objects.filter(section="engines", content__isnull=False)
     emptied = {pool for pool in left if not engines.filter(content__pool=pool).exists()}
-    if not emptied:
-        return []
-    routed: dict[str, list[str]] = {}
-    for name, content in contents(Fragment.objects.filter(section="routes")).items():
-        for section, pool in references("routes", content):
-            if section == "pools" and pool in emptied:
-                routed.setdefault(pool, []).append(name)
     return [
         Problem(
             pointer("/pools", pool),
             "last_engine",
-            f"pool {pool!r} would have no engine left, and these routes lead to it: {', '.join(sorted(set(routes)))}; "
+            f"pool {pool!r} would have no engine left, and these routes lead to it: {', '.join(routes)}; "
             "change the routes first, or cordon the engine",
         )
-        for pool, routes in sorted(routed.items())
+        for pool, routes in _routes_to(emptied)
     ]
+
+
+def idle_pools(changed: dict[EntryKey, Transition]) -> list[Problem]:
+    """Warnings of pools whose last engine that took work stops to by this change, while a route leads to them."""
+    stopped = {
+        before["pool"]
+        for (section, _), (before, after) in changed.items()
+        if section == "engines" and _works(before) and not (_works(after) and after["pool"] == before["pool"])
+    }
+    if not stopped:
+        return []
+    engines = contents(Fragment.objects.filter(section="engines", content__pool__in=sorted(stopped)))
+    working = {engine["pool"] for engine in engines.values() if _works(engine)}
+    return [
+        Problem(
+            pointer("/pools", pool),
+            "no_working_engine",
+            f"no engine of pool {pool!r} takes work any more, and these routes lead to it: {', '.join(routes)}; "
+            "what no fallback takes is refused with 503",
+        )
+        for pool, routes in _routes_to(stopped - working)
+    ]
+
+
+def _works(engine: Document | None) -> TypeGuard[Document]:
+    return engine is not None and not engine.get("cordoned")
+
+
+def _routes_to(pools: Collection[str]) -> list[tuple[str, list[str]]]:
+    """Those of the pools that routes name, each with these routes."""
+    if not pools:
+        return []
+    routed: dict[str, set[str]] = {}
+    for name, content in contents(Fragment.objects.filter(section="routes")).items():
+        for section, pool in references("routes", content):
+            if section == "pools" and pool in pools:
+                routed.setdefault(pool, set()).add(name)
+    return [(pool, sorted(routes)) for pool, routes in sorted(routed.items())]

@@ -11,7 +11,7 @@ from typing import Any
 from django.utils import timezone
 
 from controlplane import settings_rows as rows
-from controlplane.configs import presence
+from controlplane.configs import flapping, presence
 from controlplane.configs.head import Head
 from controlplane.configs.hub import heads
 from controlplane.configs.models import Revision, TargetState
@@ -94,6 +94,7 @@ def _describe(
     )
     silent = timedelta(seconds=rows.TARGET_SILENT_SECONDS.read())
     stands = judge(facts, now, silent) if head else State.NEVER
+    turns = flapping.turns(state.turned_at_ms, now)
     return {
         "id": target.pk,
         "kind": target.kind,
@@ -102,6 +103,8 @@ def _describe(
         "state": stands.value,
         "staged": bool(head and head.is_staged(target.kind, target.name)),
         "connected": presence.connected(state.stream_seen_at, now),
+        "turns_10m": turns,
+        "flapping": flapping.is_flapping(turns),
         "desired_revision": head.number if head else None,
         "acked_revision": state.revision,
         "applied_at": iso(state.applied_at),

@@ -242,16 +242,16 @@ class Hub:
         self.streams.close_outdated({target_id: found.get(target_id) for target_id in target_ids})
 
     def _beat(self) -> None:
-        opened, ended = self.streams.take_turnover()
+        opened, ended, came = self.streams.take_turnover()
         now = timezone.now()
         if time.monotonic() - self._beaten >= self._beat_seconds:
-            opened = set(self.streams.target_ids())
+            opened |= set(self.streams.target_ids())
             self._look_at_openers(opened)
             self._beaten = time.monotonic()
         if opened:
-            presence.beat(opened, now)
+            presence.beat(opened, now, came)
         if ended:
-            presence.ended(ended, now)
+            presence.ended(ended, now, came - opened)
         live_gateways = presence.live_gateways(now)
         if opened or ended or live_gateways != self.live_gateways:
             self.live_gateways = live_gateways
@@ -262,8 +262,8 @@ class Hub:
     def _farewell(self) -> None:
         """Other processes need not wait for missed beats."""
         try:
-            opened, ended = self.streams.take_turnover()
-            presence.ended(set(self.streams.target_ids()) | opened | ended, timezone.now())
+            opened, ended, came = self.streams.take_turnover()
+            presence.ended(set(self.streams.target_ids()) | opened | ended, timezone.now(), came)
         except Exception as error:
             log.warning("the streams' end could not be noted: %r", error)
 

@@ -103,6 +103,8 @@ class TargetState(models.Model):
     error = models.JSONField(null=True)
     # When a web process last held this target's stream; null once the stream has ended.
     stream_seen_at = models.DateTimeField(null=True)
+    # When it last came, or went between applying and refusing (see flapping).
+    turned_at_ms = models.JSONField(default=list)
 
     def __str__(self) -> str:
         return f"state of {self.target_id}"

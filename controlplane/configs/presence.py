@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from controlplane import settings_rows as rows
+from controlplane.configs import flapping
 from controlplane.configs.models import TargetState
 from controlplane.configs.streams import Opener
 from controlplane.core.models import Target, TargetKind
@@ -20,21 +21,41 @@ MISSED_HEARTBEATS = 3
 _BATCH = 500
 
 
-def beat(open_ids: Collection[int], now: datetime) -> None:
-    """These targets have a stream here now."""
+def beat(open_ids: Collection[int], now: datetime, came: Collection[int] = ()) -> None:
+    """These targets have a stream here now. `came`: those of which one opened just now."""
     for ids in _batches(open_ids):
         with transaction.atomic():
             _streaming(ids, now)
-            TargetState.objects.bulk_create([TargetState(target_id=i) for i in ids], ignore_conflicts=True)
-            TargetState.objects.filter(target_id__in=ids).update(stream_seen_at=now)
+            _ensure(ids)
+            _store(ids, now, now, came)
 
 
-def ended(ids: Collection[int], now: datetime) -> None:
-    """The streams of these targets have ended here. One that goes on at another process says so at its next beat."""
+def ended(ids: Collection[int], now: datetime, came: Collection[int] = ()) -> None:
+    """The streams of these targets have ended here. One that goes on at another process says so at its next beat.
+
+    `came`: those of which one opened just now, before it ended.
+    """
     for batch in _batches(ids):
         with transaction.atomic():
             _streaming(batch, now)
-            TargetState.objects.filter(target_id__in=batch).update(stream_seen_at=None)
+            _ensure(set(batch).intersection(came))
+            _store(batch, None, now, came)
+
+
+def _ensure(ids: Collection[int]) -> None:
+    TargetState.objects.bulk_create([TargetState(target_id=i) for i in ids], ignore_conflicts=True)
+
+
+def _store(ids: Collection[int], stream_seen_at: datetime | None, now: datetime, came: Collection[int]) -> None:
+    turned = set(ids).intersection(came)
+    if turned:
+        states = list(TargetState.objects.filter(target_id__in=turned))
+        for state in states:
+            state.stream_seen_at = stream_seen_at
+            state.turned_at_ms = flapping.noted(state.turned_at_ms, now)
+        TargetState.objects.bulk_update(states, ["stream_seen_at", "turned_at_ms"])
+    if others := set(ids) - turned:
+        TargetState.objects.filter(target_id__in=others).update(stream_seen_at=stream_seen_at)
 
 
 def seen(ids: Collection[int], now: datetime) -> dict[int, datetime]:

@@ -26,8 +26,9 @@ TargetName = Annotated[str, Field(pattern=r"^(gateway|node)/[a-z0-9][a-z0-9._-]{
 
 
 class WatchFields(f.Fields):
-    """Looked at every HEADWORKS_STAGE_LOOK_SECONDS: healthy while the query has a result in which no value is 0 or
-    NaN. What is not healthy is taken back at once, and so is what could not be asked three times in a row.
+    """Looked at every HEADWORKS_STAGE_LOOK_SECONDS: healthy while the query has a result in which no value is NaN, nor
+    0 unless a comparison let it through. What is not healthy is taken back at once, and so is what could not be asked
+    three times in a row.
     """
 
     expression: Expression

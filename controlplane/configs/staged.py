@@ -27,6 +27,7 @@ from controlplane.configs.step import compile_touched
 from controlplane.core.changes import UnitOfWork, sections
 from controlplane.core.errors import Conflict, Refused
 from controlplane.core.fields import SHOWN_PROBLEMS, refuse_if
+from controlplane.core.scope import told_of_warnings
 from wire.canonical import Document, diff_patch, merge_patch
 from wire.problems import Problem, pointer
 
@@ -103,9 +104,17 @@ def refuse_against_stage(unit: UnitOfWork) -> None:
         except Refused as refused:
             problems = refused.problems or [Problem("/", refused.code, refused.detail)]
     if problems:
-        shown = "; ".join(f"{problem.path}: {problem.message}" for problem in problems[:SHOWN_PROBLEMS])
-        says = f"stage {stage.pk} runs, and could not be promoted any more: {shown}. Promote it or take it back first"
-        raise Conflict(says, problems, code=CODE)
+        raise _cannot_be_promoted(unit, stage, told_of_warnings(unit.actor.tenants, problems))
+
+
+def _cannot_be_promoted(unit: UnitOfWork, stage: Stage, told: list[Problem]) -> Conflict:
+    """`told`: what of it the caller may know, which can be nothing."""
+    says = f"stage {stage.pk} runs, and could not be promoted any more"
+    if told:
+        says += ": " + "; ".join(f"{problem.path}: {problem.message}" for problem in told[:SHOWN_PROBLEMS])
+    limited = unit.actor.tenants is not None
+    first = "Ask someone of the whole fleet to end it first" if limited else "Promote it or take it back first"
+    return Conflict(f"{says}. {first}", told, code=CODE)
 
 
 def _common(one: Document, other: Document) -> Iterator[EntryKey]:
@@ -162,7 +171,8 @@ def _ended(unit: UnitOfWork, stage_id: int, state: StageState, why: str) -> Iter
     """Within it the stage does not run any more. Units follow one another, so of two that end it one is told so."""
     stage = Stage.objects.select_for_update().filter(pk=stage_id).first() or get(stage_id)
     if stage.state != StageState.RUNNING:
-        raise Conflict(f"stage {stage_id} has ended: {StageState(stage.state).label}, {stage.said}", code="ended")
+        how = StageState(stage.state).label.lower()
+        raise Conflict(f"stage {stage_id} has ended: {how} ({stage.said})", code="ended")
     before = describe(stage)
     stage.state, stage.said, stage.ended_at = state, why, timezone.now()
     stage.save()

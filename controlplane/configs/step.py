@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from django.db import transaction
 
 from controlplane.configs import wakeup
-from controlplane.configs.checks import Transition, problems_of
+from controlplane.configs.checks import Transition, idle_pools, problems_of
 from controlplane.configs.models import Fragment
 from controlplane.configs.oversubscription import warnings_of
 from controlplane.configs.public import public_form
@@ -32,7 +32,7 @@ def compile_touched(unit: UnitOfWork) -> None:
         return
     unit.patch = public_form(_patch(changed))
     refuse_if(problems_of(changed))
-    unit.warnings += warnings_of(changed)
+    unit.warnings += idle_pools(changed) + warnings_of(changed)
     transaction.on_commit(wakeup.written)
 
 

@@ -111,6 +111,16 @@ class Stream:
         return left if left > 0 else None
 
 
+class Turnover(NamedTuple):
+    """Targets (by id) that have a stream since a moment, that have none since then, and of which one opened meanwhile,
+    whether or not it has ended again.
+    """
+
+    opened: set[int]
+    ended: set[int]
+    came: set[int]
+
+
 class Streams:
     """All open streams. Thread-safe."""
 
@@ -119,6 +129,7 @@ class Streams:
         self._open: set[Stream] = set()
         self._opened: set[int] = set()
         self._ended: set[int] = set()
+        self._came: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -127,6 +138,7 @@ class Streams:
         with self._lock:
             self._open.add(stream)
             self._opened.add(stream.target_id)
+            self._came.add(stream.target_id)
             self._ended.discard(stream.target_id)
 
     def remove(self, stream: Stream) -> None:
@@ -140,11 +152,11 @@ class Streams:
         with self._lock:
             return sorted({stream.target_id for stream in self._open})
 
-    def take_turnover(self) -> tuple[set[int], set[int]]:
-        """Targets whose streams opened and ended since the last call."""
+    def take_turnover(self) -> Turnover:
+        """What came and went since the last call."""
         with self._lock:
-            turnover = self._opened, self._ended
-            self._opened, self._ended = set(), set()
+            turnover = Turnover(self._opened, self._ended, self._came)
+            self._opened, self._ended, self._came = set(), set(), set()
             return turnover
 
     def announce(self, head: Head, live_gateways: int) -> None:

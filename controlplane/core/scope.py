@@ -112,7 +112,9 @@ def told_of_convergence(tenants: Tenants, answer: Document) -> Document:
 
 
 def told_of_warnings(tenants: Tenants, warnings: Iterable[Problem]) -> list[Problem]:
-    """Warnings may speak of pools and of others; people of some tenants are told what is at theirs."""
+    """Warnings, and refusals for what others do, may speak of pools and of others; people of some tenants are told what
+    is at theirs.
+    """
     return [one for one in warnings if tenants is None or _is_at(one.path, tenants)]
 
 

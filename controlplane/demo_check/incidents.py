@@ -99,6 +99,16 @@ def told(fleet: Fleet, fault: Fault, status: str, timeout_seconds: float = 30) -
     return taken[0]
 
 
+def noted(fleet: Fleet, fault: Fault) -> None:
+    """Wait until the control plane has noted that on-call took what it was told of the fault so far."""
+
+    def all_delivered() -> bool:
+        deliveries = [each for incident in incidents_of(fleet, fault) for each in incident["deliveries"]]
+        return bool(deliveries) and all(each["state"] == "delivered" for each in deliveries)
+
+    wait_until(all_delivered, f"the webhooks of XID {fault.xid} of {fault.node} are noted as delivered", 10)
+
+
 def check_message(attempt: dict[str, Any]) -> None:
     """Signed, and of Alertmanager's version 4."""
     body = attempt["body"]

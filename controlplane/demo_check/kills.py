@@ -100,6 +100,8 @@ class Kills:
     def _on_call_is_told(self) -> str:
         for fault in self._spooled:
             inc.told(self._fleet, fault, "firing")
+            # A worker that is killed before it noted the answer rightly sends again; what follows kills it.
+            inc.noted(self._fleet, fault)
         return f"{len(self._spooled)} webhooks"
 
     def _worker_killed(self) -> str:

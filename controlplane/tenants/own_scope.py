@@ -8,17 +8,10 @@ from __future__ import annotations
 
 from controlplane.core import api_tokens, users
 from controlplane.core.changes import Change, UnitOfWork
-from controlplane.core.errors import Forbidden
 from controlplane.core.scope import tenant_scope
+from controlplane.tenants.own_limits import refuse_raises
 from controlplane.tenants.services import keys
 from controlplane.tenants.services.tenants import TENANTS
-from wire.canonical import Document
-from wire.problems import Problem, pointer
-
-# A lower number is less; null is no limit.
-LOWERED_BY_THEIR_OWN = (
-    "tpm_limit", "rpm_limit", "max_parallel_requests", "max_tokens_cap", "n_cap", "daily_token_budget",
-)  # fmt: skip
 
 
 def stay_in_scope(unit: UnitOfWork) -> None:
@@ -30,7 +23,7 @@ def stay_in_scope(unit: UnitOfWork) -> None:
         if not _is_theirs(change, tenants):
             raise tenant_scope(tenants)
         if change.noun == TENANTS.noun:
-            _refuse_raises(change.before or {}, change.after or {})
+            refuse_raises(change.before or {}, change.after or {})
 
 
 def _is_theirs(change: Change, tenants: frozenset[str]) -> bool:
@@ -41,26 +34,3 @@ def _is_theirs(change: Change, tenants: frozenset[str]) -> bool:
         return all(form is None or form["tenant"] in tenants for form in (change.before, change.after))
     # Tokens and log-ins of their own: the routes let nobody below an admin of the whole fleet reach another's.
     return change.noun in (api_tokens.NOUN, users.NOUN)
-
-
-def _refuse_raises(before: Document, after: Document) -> None:
-    problems = [
-        Problem(pointer("/", field), "scope_raise", _right(field, before.get(field)))
-        for field in sorted({*before, *after})
-        if before.get(field) != after.get(field) and not _lowers(field, before.get(field), after.get(field))
-    ]
-    if problems:
-        detail = "people of a tenant may lower its limits; ask an operator of the whole fleet for more"
-        raise Forbidden(detail, problems, code="scope_raise")
-
-
-def _lowers(field: str, before: object, after: object) -> bool:
-    if field not in LOWERED_BY_THEIR_OWN or not isinstance(after, int):
-        return False
-    return before is None or (isinstance(before, int) and after < before)
-
-
-def _right(field: str, before: object) -> str:
-    if field not in LOWERED_BY_THEIR_OWN:
-        return "only an operator of the whole fleet may change this"
-    return "only an operator of the whole fleet may raise this" + ("" if before is None else f"; give {before} or less")

@@ -31,7 +31,11 @@ def standing() -> Document:
 
 @dataclass(frozen=True)
 class TargetLine:
-    """One target as a row of a table. `lag_ms`: from publishing to its acknowledgement."""
+    """One target as a row of a table.
+
+    `lag_ms`: from publishing to its acknowledgement. `staged`: a staged publish gave it a change before the others.
+    `turns`: how often it came and went lately, where that is flapping; else None.
+    """
 
     id: int
     name: str
@@ -43,6 +47,8 @@ class TargetLine:
     lag_ms: int | None
     seen_at: datetime | None
     problems: list[dict[str, str]]
+    staged: bool
+    turns: int | None
     # Its slice is the same as before, so nothing was sent to it.
     unconcerned: bool = False
 
@@ -93,7 +99,7 @@ def progress_of(change_id: uuid.UUID) -> Progress:
         "no_targets" if not lines else "applied" if applied == len(lines) else "running"
     )
     # Those that need a person come first; among the others the slowest.
-    lines.sort(key=lambda line: (line.state == State.APPLIED, line.unconcerned, -(line.lag_ms or 0), line.name))
+    lines.sort(key=lambda line: (_is_well(line), line.unconcerned, -(line.lag_ms or 0), line.name))
     return Progress(
         phase,
         revision,
@@ -104,6 +110,10 @@ def progress_of(change_id: uuid.UUID) -> Progress:
         max(0, len(lines) - ROWS_SHOWN),
         Revision.objects.filter(number=revision).values_list("rollback_to", flat=True).first(),
     )
+
+
+def _is_well(line: TargetLine) -> bool:
+    return line.state == State.APPLIED and line.turns is None
 
 
 def _since(target: dict[str, Any], revision: int) -> TargetLine:
@@ -136,6 +146,8 @@ def _line(target: dict[str, Any]) -> TargetLine:
         lag_ms=target["lag_ms"],
         seen_at=datetime.fromisoformat(target["seen_at"]) if target["seen_at"] else None,
         problems=target["problems"] if target["state"] == State.REFUSED else [],
+        staged=target["staged"],
+        turns=target["turns_10m"] if target["flapping"] else None,
     )
 
 

@@ -186,6 +186,8 @@ def _shown(place: tuple[str, ...], value: Any) -> str | bool | None:
         return value
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return ", ".join(value)
+    if place[0] == "schedule" and place[-1].endswith("_minute") and isinstance(value, int):
+        return f"{value // 60:02}:{value % 60:02}"
     if place[-1].endswith("_at_ms") and isinstance(value, int):
         return fields.iso(fields.from_epoch_ms(value))
     return json.dumps(value, ensure_ascii=False, sort_keys=True)

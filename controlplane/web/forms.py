@@ -25,7 +25,7 @@ from controlplane.tenants.models import CachePolicy, PriorityClass, SessionLimit
 from controlplane.tenants.services.keys import OVERLAP_MAX_SECONDS
 from controlplane.tenants.services.temporary_limits import EXPIRES_MAX_SECONDS
 from controlplane.tenants.services.tenants import TEMPORARY_LIMITS
-from controlplane.web.hours import HoursField
+from controlplane.web.hours import HoursField, named_hours
 from controlplane.web.refusals import sentence
 from controlplane.web.throttle import begin_attempt, forget_failures
 
@@ -64,7 +64,10 @@ class RefusableForm(forms.Form):
             # A service says /tpm_limit; the check of the whole configuration /tenants/acme/models/some-name.
             field = next((part for part in problem.path.split("/") if part in self.fields), None)
             text = sentence(problem)
-            self.add_error(field, text if field else f"{problem.path}: {text}")
+            if isinstance(self.fields.get(field or ""), HoursField) and (named := named_hours(problem.path)):
+                text = f"{named}: {text}"
+            if text not in self.errors.get(field or "", ()):
+                self.add_error(field, text if field else f"{problem.path}: {text}")
         if not refused.problems:
             self.add_error(None, refused.detail)
 

@@ -16,6 +16,7 @@ _LINE = re.compile(r"(?P<name>\S+)\s+(?P<begin>[^\s-]+)-(?P<until>\S+)(?P<rest>(
 _NUMBER = re.compile(rf"(?P<field>{'|'.join((*SCHEDULED_LIMITS, 'order'))})=(?P<value>[0-9]{{1,16}})")
 # The order in which a line is written.
 _NUMBERS = (*SCHEDULED_LIMITS, "order")
+_ORDER = HoursFields.model_fields["order"].default
 
 
 class HoursField(forms.CharField):
@@ -41,11 +42,18 @@ class HoursField(forms.CharField):
 
 
 def line_of(named: tuple[str, dict[str, Any]]) -> str:
-    """Named hours in the form of a tenant's public form, as a line."""
+    """Named hours in the form of a tenant's public form, as a line; without an order that is the default."""
     name, hours = named
     days = [",".join(hours["days"])] if hours["days"] else []
-    numbers = [f"{field}={hours[field]}" for field in _NUMBERS if hours[field] is not None]
+    set_here = {**hours, "order": None} if hours["order"] == _ORDER else hours
+    numbers = [f"{field}={set_here[field]}" for field in _NUMBERS if set_here[field] is not None]
     return " ".join([name, f"{hours['from']}-{hours['until']}", *days, *numbers])
+
+
+def named_hours(path: str) -> str:
+    """Which hours a problem is about, by its path such as /schedule/nights/from; empty where it is about all."""
+    _, _, within = path.partition("schedule/")
+    return within.split("/")[0]
 
 
 def _read(line: str, number: int) -> tuple[str, dict[str, Any]]:

@@ -153,6 +153,18 @@ FIELDS: dict[str, Any] = {
     "tenant": gettext_lazy("Tenant"),
     "url": ReceiverForm.base_fields["url"].label,
 }
+# From which step on the way into a field goes over fields again; what is before has its name from people.
+_FIELDS_FROM = {"schedule": 2, "temporary": 1}
+_WITHIN: dict[str, Any] = {
+    "days": gettext_lazy("Days"),
+    "from": gettext_lazy("From"),
+    "from_minute": gettext_lazy("From"),
+    "order": gettext_lazy("Order"),
+    "owner": gettext_lazy("Given by"),
+    "reason": gettext_lazy("Reason"),
+    "until": gettext_lazy("Until"),
+    "until_minute": gettext_lazy("Until"),
+}
 # Why a node is not well, by the name in `fleet.health`: how it is said, and whether it needs a person.
 HEALTH_REASONS = {
     "never_reported": (False, gettext_noop("its agent has not reported yet")),
@@ -200,8 +212,10 @@ def noun_label(noun: str) -> str:
 
 
 def place_label(place: Sequence[str]) -> str:
-    """The way to a value within its object; its first step is a field."""
-    return " › ".join([str(FIELDS.get(place[0], place[0])), *place[1:]])
+    """The way to a value within its object; its first step is a field, and of some fields later steps are too."""
+    fields_from = _FIELDS_FROM.get(place[0], len(place))
+    within = (str(_WITHIN.get(step) or FIELDS.get(step, step)) for step in place[fields_from:])
+    return " › ".join([str(FIELDS.get(place[0], place[0])), *place[1:fields_from], *within])
 
 
 def entry_label(kind: str) -> str:

@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from controlplane.core import fields
+from controlplane.tenants.services.schedule import CLOCK_TIME_SAYS
 from wire.problems import Problem
 
 _BOUND = re.compile(r"Expected `int` (>=|<=) (-?\d+)")
@@ -28,6 +29,10 @@ def sentence(problem: Problem) -> str:
         return text % {"bound": number_format(int(bound[2]), use_l10n=True, force_grouping=True)}
     if problem.rule == "pattern" and problem.message == fields.LIKE_NAME.says:
         return _("Give 1 to 63 of a-z, 0-9, '.', '_' and '-', the first a letter or digit.")
+    if problem.rule == "pattern" and problem.message == CLOCK_TIME_SAYS:
+        return _("Give times from 00:00 to 23:59, such as 22:00-06:30.")
+    if problem.rule == "one_of" and "/schedule/" in problem.path:
+        return _("Give at least one limit, such as tpm_limit=90000.")
     if problem.rule == "unique":
         return _("This name is taken. Choose another.")
     if problem.rule == "reference" and (missing := _MISSING.fullmatch(problem.message)):

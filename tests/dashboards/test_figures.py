@@ -67,9 +67,10 @@ def test_a_threshold_is_a_line_and_stands_in_the_legend() -> None:
 
 
 def test_an_empty_chart_says_that_nothing_was_measured() -> None:
-    layout = figure_of(TTFT, [], reading([]), [])["layout"]
+    layout = figure_of(TTFT, [], reading([]), [Threshold(0.8, "SLO of chat")])["layout"]
     [said] = layout["annotations"]
     assert said["text"] == "Nothing was measured in this time."
+    assert layout["shapes"] == [], "a line through the text"
     assert layout["yaxis"]["visible"] is False
 
 

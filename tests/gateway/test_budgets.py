@@ -17,6 +17,7 @@ from gateway.budgets import BudgetKeeper, KeptDay, kept_budgets
 from gateway.quotas import Quotas, retry_after
 from gateway.refusals import Refused
 from gateway.view import compile_view
+from tests.disks import mounted
 from tests.gateway.fleet import RunningGateway, ScriptedEngine, changed, chat, configuration, running_gateway, usage
 from wire.files import write_private
 from wire.snapshot import GatewaySnapshot, ScheduledLimits, TemporaryLimits, Tenant
@@ -209,6 +210,23 @@ async def test_what_could_not_be_written_is_written_later(tmp_path: Path):
     state_dir.unlink()
     await keeper.end()
     assert kept_budgets(state_dir) == {"a": KeptDay(0, 1, 5)}
+
+
+async def test_on_a_full_disk_what_was_kept_stays_until_there_is_room(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    days = {f"tenant-{number}": KeptDay(0, 1, number) for number in range(1000)}
+    waiting = [{"a": KeptDay(0, 1, 5)}]
+    with mounted(tmp_path / "state", "size=128k") as state_dir:
+        keeper = BudgetKeeper(state_dir, lambda: waiting.pop() if waiting else None, interval_seconds=0.01)
+        await _until(lambda: bool(kept_budgets(state_dir)))
+        filler = state_dir / "filler"
+        filler.write_bytes(bytes(100 * 1024))
+        waiting.append(days)
+        await _until(lambda: "not kept on disk" in caplog.text)
+        assert kept_budgets(state_dir) == {"a": KeptDay(0, 1, 5)}
+        filler.unlink()
+        await keeper.end()
+        assert kept_budgets(state_dir) == days
+        assert {path.name for path in state_dir.iterdir()} == {"budgets.json"}
 
 
 @pytest.mark.parametrize(

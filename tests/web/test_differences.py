@@ -139,3 +139,12 @@ def test_an_act_is_known_by_what_it_does_and_shows_what_was_asked_alone() -> Non
     assert cancelled.values == [Value(("state",), "waiting", "cancelled")]
     (removed,) = of_patch({"acts": {"a1": None}}, {"acts": {"a1": {"action": "release_gpus", "node": "n1"}}})
     assert (removed.noun, removed.key, removed.action) == ("act", "release_gpus n1", "delete")
+
+
+def test_hours_of_the_configuration_read_as_on_a_clock() -> None:
+    patch = {"tenants": {"acme": {"schedule": {"nights": {"from_minute": 1320, "until_minute": 390}}}}}
+    [difference] = of_patch(patch, {"tenants": {"acme": {"schedule": None}}})
+    assert [(value.place[-1], value.after) for value in difference.values] == [
+        ("from_minute", "22:00"),
+        ("until_minute", "06:30"),
+    ]

@@ -13,7 +13,7 @@ from controlplane.web.hours import HoursField, line_of
 from tests.web.conftest import digest_of, write
 
 EDIT, FOR_A_TIME = "/tenants/acme/edit/", "/tenants/acme/temporary-limits/"
-HOURS = "nights 22:00-06:30 monday,friday tpm_limit=90000 order=10\nall 00:00-00:00 rpm_limit=5 order=100"
+HOURS = "nights 22:00-06:30 monday,friday tpm_limit=90000 order=10\nall 00:00-00:00 rpm_limit=5"
 
 
 def _fields(**changed: str) -> dict[str, str]:
@@ -88,8 +88,8 @@ def test_a_line_that_cannot_be_read_is_named(db: None, typed: str, says: str) ->
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"schedule": "nights 25:00-06:30 tpm_limit=1"}, "give a time of the day from 00:00 to 23:59"),
-        ({"schedule": "nights 22:00-06:30"}, "give at least one of tpm_limit"),
+        ({"schedule": "nights 25:00-06:30 tpm_limit=1"}, "nights: Give times from 00:00 to 23:59"),
+        ({"schedule": "nights 22:00-06:30"}, "nights: Give at least one limit, such as tpm_limit=90000."),
         ({"time_zone": "Mars/Olympus"}, "Give an IANA time zone, such as Europe/Istanbul."),
     ],
 )
@@ -115,6 +115,28 @@ def test_limits_are_given_for_hours_and_ended(acme: str, operator: Client) -> No
     assert services.describe(services.get(acme))["temporary"] is None
     assert "Limits that hold now" not in operator.get("/tenants/acme/").content.decode()
     assert operator.get(f"{FOR_A_TIME}end/").status_code == 404
+
+
+def test_what_is_wrong_with_hours_is_said_once_for_each_of_them(acme: str, operator: Client) -> None:
+    typed = "nights 25:00-26:00 tpm_limit=4\nearly 22-06 tpm_limit=1\nidle 10:00-11:00"
+    page = operator.post(EDIT, {**_fields(schedule=typed), "step": "review"}).content.decode()
+    for said in (
+        "nights: Give times from 00:00 to 23:59, such as 22:00-06:30.",
+        "early: Give times from 00:00 to 23:59, such as 22:00-06:30.",
+        "idle: Give at least one limit, such as tpm_limit=90000.",
+    ):
+        assert page.count(said) == 1
+
+
+def test_changed_hours_and_limits_for_a_time_read_as_on_the_form(acme: str, operator: Client) -> None:
+    given = {"rpm_limit": 7, "expires_in_seconds": 60}
+    write(lambda unit: services.give_temporary_limits(unit, acme, given))
+    ending = operator.get(f"{FOR_A_TIME}end/").content.decode()
+    for label in ("Limits for a time › Requests per minute", "Limits for a time › Given by"):
+        assert label in ending
+    review = operator.post(EDIT, {**_fields(schedule=HOURS), "step": "review"}).content.decode()
+    for label in ("nights › Tokens per minute", "nights › From", "nights › Days"):
+        assert f"Other limits by the hour › {label}" in review
 
 
 @pytest.mark.parametrize(

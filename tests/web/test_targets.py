@@ -6,10 +6,11 @@ import re
 import uuid
 
 from django.test import Client
+from django.utils import timezone
 
-from controlplane.configs import publisher
+from controlplane.configs import presence, publisher
 from controlplane.configs.models import Revision
-from controlplane.core.models import JoinToken, Target
+from controlplane.core.models import AuditEntry, JoinToken, Target
 from controlplane.core.tokens import token_hash
 from controlplane.fleet.models import Engine, Model, Node, Pool
 from tests.web.conftest import acknowledge, new_target
@@ -28,6 +29,36 @@ def test_each_target_is_shown_with_its_state_and_the_reasons_of_a_refusal(acme: 
     assert "applied" in first
     assert "refused" in second
     assert "<code>/tenants/acme/models</code> model &#x27;&lt;b&gt;x&lt;/b&gt;&#x27; does not exist" in second
+
+
+def test_a_target_that_a_stage_gave_its_change_first_is_marked(acme: str, admin: Client) -> None:
+    for name in ("edge-1", "edge-2"):
+        new_target("gateway", name)
+    publisher.publish()
+    stage = {"patch": {"tenants": {acme: {"tpm_limit": 7}}}, "targets": ["gateway/edge-1"]}
+    begun = admin.post("/api/v1/config/stages?reason=try", stage, content_type="application/json")
+    assert begun.status_code == 201, begun.content
+    publisher.publish()
+    page = admin.get("/targets/").content.decode()
+    first, second = page[page.index("edge-1") : page.index("edge-2")], page[page.index("edge-2") :]
+    assert "tried here first" in first
+    assert "tried here first" not in second
+
+
+def test_a_target_that_flaps_is_marked_there_and_first_where_a_change_is_followed(acme: str, viewer: Client) -> None:
+    for name in ("edge-1", "edge-2"):
+        target = new_target("gateway", name)
+        publisher.publish()
+        acknowledge(target)
+    for _ in range(5):
+        presence.beat([target.pk], timezone.now(), came=[target.pk])
+    change = AuditEntry.objects.filter(noun="tenant").latest("pk").change_id
+    followed = viewer.get(f"/convergence/?change={change}").content.decode()
+    assert 0 < followed.index("edge-2") < followed.index("reconnected or changed its answer 5 times")
+    assert followed.index("reconnected or changed") < followed.index("edge-1")
+    page = viewer.get("/targets/").content.decode()
+    assert page.count("reconnected or changed") == 1
+    assert page.index("edge-1") < page.index("edge-2") < page.index("reconnected or changed")
 
 
 def test_an_empty_list_says_what_to_do_next(admin: Client, viewer: Client) -> None:

@@ -8,7 +8,7 @@ from django.test import Client
 from controlplane.configs.publisher import publish
 from controlplane.core.models import Role, User
 from controlplane.tenants import services as tenants
-from controlplane.tenants.own_scope import LOWERED_BY_THEIR_OWN
+from controlplane.tenants.own_limits import LOWERED_BY_THEIR_OWN
 from controlplane.tenants.services import SESSION_LIMITS
 from tests.web.conftest import digest_of, write
 from tests.web.test_access import PAGES, fleet  # noqa: F401 - a fixture
@@ -52,8 +52,11 @@ def test_another_tenant_is_as_unknown_as_one_that_does_not_exist(name: str, flee
 def test_a_key_of_another_tenant_is_not_reached_by_way_of_their_own(own: Client, acme: str) -> None:
     write(lambda unit: tenants.create(unit, "beta", {}))
     key, _secret = write(lambda unit: tenants.create_key(unit, "beta", {}))
-    answer = own.post(f"/tenants/acme/keys/{key.pk}/block/", {"step": "apply", "reason": "x"})
-    assert answer.status_code == 404
+    for number in (key.pk, 999):
+        answer = own.post(f"/tenants/acme/keys/{number}/block/", {"step": "apply", "reason": "x"})
+        assert answer.status_code == 404
+        # Nor is it told which numbers others have.
+        assert f"There is no key {number}" in answer.content.decode()
     assert not tenants.get_key(key.pk).blocked
 
 

@@ -15,6 +15,7 @@ from wire.canonical import Document
 from wire.snapshot import Weekday
 
 HOURS_MAX = 24
+CLOCK_TIME_SAYS = "give a time of the day from 00:00 to 23:59"
 # What hours may set.
 SCHEDULED_LIMITS = ("tpm_limit", "rpm_limit", "max_parallel_requests")
 
@@ -28,7 +29,7 @@ ClockTime = Annotated[
     str,
     f.Like(
         Annotated[str, msgspec.Meta(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$(?!\n)")],
-        "give a time of the day from 00:00 to 23:59",
+        CLOCK_TIME_SAYS,
     ),
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -14,6 +14,7 @@ from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.nouns import Noun, as_set, present
 from controlplane.tenants import models as rows
+from controlplane.tenants.own_limits import refuse_raises
 from controlplane.tenants.services import keys, schedule
 from controlplane.tenants.services.cache_policies import CACHE_POLICIES
 from controlplane.tenants.services.priority_classes import PRIORITY_CLASSES
@@ -30,6 +31,8 @@ TEMPORARY_LIMITS = ("tpm_limit", "rpm_limit", "max_parallel_requests", "daily_to
 STATE_FIELDS = frozenset({"temporary"})
 _LIMITS = ("tpm_limit", "rpm_limit", "max_parallel_requests", "max_tokens_cap", "n_cap", "daily_token_budget")
 _NAME_LISTS = ("models", "priority_classes")
+# Fields that name what is looked up here.
+_REFERENCES = ("priority_classes", "default_priority_class", "session_limits", "cache_policy")
 # What the configuration need not say.
 _DEFAULTS: Document = {"time_zone": f.default_of(rows.Tenant, "time_zone"), "schedule": {}}
 
@@ -92,6 +95,13 @@ class TenantNoun(Noun[rows.Tenant]):
             "cache_policy": row.cache_policy.name if row.cache_policy else None,
             "created_at": f.iso(row.created_at),
         }
+
+    def update(self, unit: UnitOfWork, name: str, fields: Mapping[str, Any]) -> rows.Tenant:
+        """As of every noun; people of some tenants are not told which names there are, even by a refusal."""
+        if unit.actor.tenants is not None:
+            before = self.describe(self.lock(name))
+            refuse_raises(before, {**before, **{field: fields[field] for field in _REFERENCES if field in fields}})
+        return super().update(unit, name, fields)
 
     def assign(self, row: rows.Tenant, values: Document) -> list[Problem]:
         """What it names of models is checked where the whole configuration is; the rest that it names is ours."""

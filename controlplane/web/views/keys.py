@@ -108,7 +108,8 @@ def _trail(name: str) -> list[tuple[str, str]]:
 def _key_of(name: str, key_id: int) -> TenantKey:
     key = services.get_key(key_id)
     if key.tenant.name != name:
-        raise NotFound(f"tenant {name!r} has no key {key_id}")
+        # As of a key that nobody has: which numbers others have is not told.
+        raise NotFound(f"there is no key {key_id}")
     return key
 
 

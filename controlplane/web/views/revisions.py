@@ -137,7 +137,8 @@ def roll_back(request: HttpRequest, caller: Caller, number: int) -> HttpResponse
         done=everything,
         curl=curl(request, "POST", f"/revisions/{number}/rollback", query=reason_of(request)),
         note=_(
-            "This makes a new revision with the old content. Keys, engines, cordons and overrides stay as they are now."
+            "This makes a new revision with the old content. Keys, engines, cordons and overrides stay as they are "
+            "now; only the keys of a tenant that is removed go with it."
         ),
         dangerous=True,
         refused_title=_("Cannot be rolled back"),

@@ -229,3 +229,17 @@ async def test_a_stream_that_is_closed_while_it_opens_ends(monkeypatch: pytest.M
     async with asyncio.timeout(10):
         await stream.config_stream({}, receive, send)
     assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+def test_a_stream_that_opens_and_ends_between_two_rounds_has_come_too(
+    hub: Hub, target_of: Any, loop: asyncio.AbstractEventLoop
+) -> None:
+    row, other = target_of().row, target_of(name="gw-2").row
+    for _ in range(2):
+        opened(hub, other, loop)
+        hub.streams.remove(opened(hub, row, loop))
+        hub._round()
+        hub._round()
+    states = {state.target_id: state for state in TargetState.objects.all()}
+    assert [len(states[target.pk].turned_at_ms) for target in (row, other)] == [2, 2]
+    assert [states[target.pk].stream_seen_at is None for target in (row, other)] == [True, False]

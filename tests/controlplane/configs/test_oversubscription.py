@@ -184,7 +184,7 @@ def test_every_kind_of_write_that_bears_on_it_warns(pool: Rest) -> None:
     pool.patch("/pools/short", {"kv_admit_permille": 900})
     assert warned(pool.patch("/engines/e-1", {"kv_capacity_tokens": 90_000})) == OVERSUBSCRIBED
     pool.patch("/engines/e-1", {"kv_capacity_tokens": CAPACITY})
-    assert warned(pool.post("/engines/e-1/cordon")) == OVERSUBSCRIBED
+    assert warned(pool.post("/engines/e-1/cordon")) == [("/pools/short", "no_working_engine"), *OVERSUBSCRIBED]
     pool.post("/engines/e-1/uncordon")
     assert warned(pool.patch("/models/org/m-1", {"max_context_tokens": 16_384, "max_tokens": 16_000})) == OVERSUBSCRIBED
     pool.patch("/models/org/m-1", {"max_context_tokens": CONTEXT})

@@ -11,6 +11,8 @@ import pytest
 from tests.controlplane.configs.disturbed import Site, Writer, assert_all_arrived, running_site
 from tests.servers import Server, own_postgres, own_redis, stopped_postgres
 
+# A busy machine takes its time to start a site.
+pytestmark = pytest.mark.timeout(240)
 ROUNDS = 3
 AWAY_SECONDS = 1.0
 STILL_SECONDS = 5.0

@@ -12,10 +12,11 @@ from django.utils import timezone
 from controlplane.configs import stage_watch
 from controlplane.configs.heads import Heads
 from controlplane.configs.models import Revision, Stage
-from controlplane.core.models import AuditEntry
+from controlplane.core.models import AuditEntry, Role
 from controlplane.telemetry import query
 from controlplane.tenants.models import TemporaryLimits
 from tests.controlplane.conftest import REASON, Rest
+from tests.controlplane.core.people import person, token_of
 
 CHANGE = {"tenants": {"acme": {"tpm_limit": 7}}}
 
@@ -132,6 +133,29 @@ def test_what_it_changes_and_what_it_needs_is_refused_to_others(gateways: Any, f
         assert (answer.status_code, answer.json()["code"]) == (409, "staged"), answer.content
     assert fleet.post(f"{stage}/take-back").status_code == 200
     assert fleet.delete("/models/org/m-2").status_code == 200
+
+
+def test_people_of_some_tenants_are_refused_as_others_are_and_told_what_is_at_theirs(
+    gateways: Any, fleet: Rest
+) -> None:
+    fleet.post("/tenants", {"name": "other"})
+    begun(fleet, patch={"tenants": {**CHANGE["tenants"], "other": {"weight": 2}}})
+    ops = token_of(person(Role.OPERATOR, ["acme"]))
+    own = ops.patch("/tenants/acme", {"tpm_limit": 8})
+    assert (own.status_code, own.json()["code"]) == (409, "staged")
+    assert [problem["path"] for problem in own.json()["problems"]] == ["/tenants/acme"]
+    assert ops.patch("/tenants/acme", {"rpm_limit": 30}).status_code == 200
+    # What it changes at another tenant has come to nothing meanwhile.
+    Stage.objects.update(document_patch={"tenants": {"other": {"models": ["org/gone"]}}})
+    whole, part = (rest.patch("/tenants/acme", {"rpm_limit": 3}) for rest in (fleet, ops))
+    for answer in (whole, part):
+        assert (answer.status_code, answer.json()["code"]) == (409, "staged")
+    assert [problem["path"] for problem in whole.json()["problems"]] == ["/tenants/other/models/org~1gone"]
+    assert not part.json().get("problems")
+    assert "Ask someone of the whole fleet" in part.json()["detail"]
+    for told in ("other", "org/gone"):
+        assert told in whole.content.decode()
+        assert told not in part.content.decode()
 
 
 def test_what_is_done_in_an_incident_is_not_held_up(gateways: Any, fleet: Rest, newest: Callable[[], Heads]) -> None:

@@ -109,6 +109,22 @@ def test_another_engine_or_no_route_lets_the_last_one_go(fleet: Rest) -> None:
     assert fleet.delete("/engines/e-1").status_code == 200
 
 
+def test_a_cordon_of_the_last_engine_that_works_is_done_with_a_warning(fleet: Rest) -> None:
+    fleet.post("/engines", {"name": "e-2", "url": "http://10.0.0.2:8000", "pool": "short", "served_model": "m"})
+
+    def warned(path: str) -> list[tuple[str, str]]:
+        answer = fleet.post(path, {})
+        assert answer.status_code == 200, answer.content
+        return [(each["path"], each["rule"]) for each in answer.json()["warnings"] if each["rule"] != "oversubscribed"]
+
+    assert warned("/engines/e-1/cordon") == []
+    assert warned("/engines/e-2/cordon?dry_run=true") == [("/pools/short", "no_working_engine")]
+    assert warned("/engines/e-2/cordon") == [("/pools/short", "no_working_engine")]
+    assert warned("/engines/e-1/uncordon") == []
+    fleet.delete("/routes/all")
+    assert warned("/engines/e-1/cordon") == []
+
+
 def test_an_engines_key_is_shown_nowhere(fleet: Rest, newest: Callable[[], Heads]) -> None:
     secret = "sk-engine-secret"
     answer = fleet.patch("/engines/e-1", {"api_key": secret})

@@ -11,7 +11,7 @@ import pytest
 from controlplane.core import oidc_rows
 from controlplane.core.scope import known_scopes
 from controlplane.core.users import UserFields
-from controlplane.tenants.own_scope import LOWERED_BY_THEIR_OWN
+from controlplane.tenants.own_limits import LOWERED_BY_THEIR_OWN
 from controlplane.tenants.services.tenants import TenantFields
 
 PAGE = (Path(__file__).parents[3] / "docs/people.md").read_text()

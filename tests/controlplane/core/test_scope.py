@@ -315,3 +315,17 @@ def test_two_bounds_leave_what_both_allow():
     assert both(None, None) is None
     assert both(None, frozenset("ab")) == both(frozenset("ab"), None) == frozenset("ab")
     assert both(frozenset("ab"), frozenset("bc")) == frozenset("b")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("field", ["session_limits", "cache_policy", "default_priority_class", "priority_classes"])
+def test_no_refusal_tells_which_names_there_are(admin, fleet, ops, field):
+    for path in ("/session-limits", "/cache-policies", "/priority-classes"):
+        body = {"name": "of-beta", "rank": 1} if path == "/priority-classes" else {"name": "of-beta"}
+        assert admin.post(path, body).status_code == 201
+    asked = [["of-beta"], ["none"]] if field == "priority_classes" else ["of-beta", "none"]
+    known, unknown = (ops.patch("/tenants/acme", {field: name}) for name in asked)
+    assert known.status_code == 403
+    assert known.content == unknown.content
+    same = ops.get("/tenants/acme").json()[field]
+    assert ops.patch("/tenants/acme", {field: same, "tpm_limit": 50_000}).status_code == 200

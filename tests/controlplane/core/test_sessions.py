@@ -12,6 +12,8 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.celery import app
+from controlplane.core import tasks
 from controlplane.core.models import AuditEntry, Role, User
 from tests.controlplane.core.people import person, token_of
 
@@ -137,6 +139,15 @@ def test_sessions_that_have_ended_are_forgotten_at_the_next_log_in(browser, ada)
     Session.objects.update(expire_date=timezone.now())
     logged_in(ada)
     assert Session.objects.count() == 1
+
+
+def test_the_beat_forgets_those_that_have_ended_though_nobody_logs_in(browser):
+    assert app.conf.beat_schedule["forget-sessions"]["task"] == tasks.forget_sessions.name
+    tasks.forget_sessions()
+    assert Session.objects.count() == 1
+    Session.objects.update(expire_date=timezone.now())
+    tasks.forget_sessions()
+    assert not Session.objects.exists()
 
 
 def test_cookies_are_kept_from_scripts_and_other_sites(ada):
