@@ -79,6 +79,15 @@ def test_older_refusals_are_on_the_next_page(acme: str, viewer: Client, monkeypa
     assert "hx-trigger" not in older
 
 
+def test_a_request_leads_to_its_tenant_where_that_is_known(acme: str, viewer: Client) -> None:
+    refusal("r-1")
+    refusal("r-2", tenant="gone")
+    assert '<a href="/tenants/acme/">acme</a>' in get(viewer, "/decisions/request/?id=r-1")
+    page = get(viewer, "/decisions/request/?id=r-2")
+    assert "/tenants/unknown/" not in page
+    assert "<dd>unknown</dd>" in page
+
+
 @pytest.mark.parametrize("after", ["x", "-1", "1" * 30, "%00", "²"])
 def test_a_page_that_nobody_gave_is_the_first(acme: str, viewer: Client, after: str) -> None:
     refusal("r-1")
