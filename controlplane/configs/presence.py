@@ -24,10 +24,13 @@ _BATCH = 500
 def beat(open_ids: Collection[int], now: datetime, came: Collection[int] = ()) -> None:
     """These targets have a stream here now. `came`: those of which one opened just now."""
     for ids in _batches(open_ids):
+        turned = set(ids).intersection(came)
+        going_on = set(ids) - turned
         with transaction.atomic():
             _streaming(ids, now)
-            _ensure(ids)
-            _store(ids, now, now, came)
+            _turned(turned, now, now)
+            TargetState.objects.bulk_create([TargetState(target_id=i) for i in going_on], ignore_conflicts=True)
+            TargetState.objects.filter(target_id__in=going_on).update(stream_seen_at=now)
 
 
 def ended(ids: Collection[int], now: datetime, came: Collection[int] = ()) -> None:
@@ -36,26 +39,27 @@ def ended(ids: Collection[int], now: datetime, came: Collection[int] = ()) -> No
     `came`: those of which one opened just now, before it ended.
     """
     for batch in _batches(ids):
+        turned = set(batch).intersection(came)
         with transaction.atomic():
             _streaming(batch, now)
-            _ensure(set(batch).intersection(came))
-            _store(batch, None, now, came)
+            _turned(turned, None, now)
+            TargetState.objects.filter(target_id__in=set(batch) - turned).update(stream_seen_at=None)
 
 
-def _ensure(ids: Collection[int]) -> None:
-    TargetState.objects.bulk_create([TargetState(target_id=i) for i in ids], ignore_conflicts=True)
-
-
-def _store(ids: Collection[int], stream_seen_at: datetime | None, now: datetime, came: Collection[int]) -> None:
-    turned = set(ids).intersection(came)
-    if turned:
-        states = list(TargetState.objects.filter(target_id__in=turned))
-        for state in states:
-            state.stream_seen_at = stream_seen_at
-            state.turned_at_ms = flapping.noted(state.turned_at_ms, now)
-        TargetState.objects.bulk_update(states, ["stream_seen_at", "turned_at_ms"])
-    if others := set(ids) - turned:
-        TargetState.objects.filter(target_id__in=others).update(stream_seen_at=stream_seen_at)
+def _turned(ids: Collection[int], stream_seen_at: datetime | None, now: datetime) -> None:
+    """Note a turn of each of these targets, whose rows are held, together with how their streams stand."""
+    known = TargetState.objects.in_bulk(ids)
+    states = [known.get(target_id) or TargetState(target_id=target_id) for target_id in sorted(ids)]
+    for state in states:
+        state.stream_seen_at = stream_seen_at
+        state.turned_at_ms = flapping.noted(state.turned_at_ms, now)
+    # An update of many rows to values of their own, such as `bulk_update` makes, takes many times as long.
+    TargetState.objects.bulk_create(
+        states,
+        update_conflicts=True,
+        unique_fields=["target"],
+        update_fields=["stream_seen_at", "turned_at_ms"],
+    )
 
 
 def seen(ids: Collection[int], now: datetime) -> dict[int, datetime]:

@@ -43,6 +43,9 @@ def test_a_target_that_a_stage_gave_its_change_first_is_marked(acme: str, admin:
     first, second = page[page.index("edge-1") : page.index("edge-2")], page[page.index("edge-2") :]
     assert "tried here first" in first
     assert "tried here first" not in second
+    followed = admin.get(f"/convergence/?change={begun.json()['change_id']}").content.decode()
+    assert followed.count("tried here first") == 1
+    assert "edge-1" in followed[: followed.index("tried here first")].rpartition("<tr>")[2]
 
 
 def test_a_target_that_flaps_is_marked_there_and_first_where_a_change_is_followed(acme: str, viewer: Client) -> None:

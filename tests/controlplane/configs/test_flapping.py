@@ -89,7 +89,7 @@ def test_a_stream_that_opens_costs_no_write_more_than_one_that_goes_on(target_of
             presence.beat(ids, now, came)
         return sum(query["sql"].startswith(("UPDATE", "INSERT")) for query in queries)
 
-    assert writes(ids) == writes([]) > 0
+    assert 0 < writes(ids) <= writes([])
     assert [len(state.turned_at_ms) for state in TargetState.objects.all()] == [1] * 30
 
 
