@@ -59,7 +59,7 @@ def test_an_id_token_that_is_right_is_taken(configured: str, exchange: oidc.Exch
         {"algorithm": "RS512"},
         {"key": rsa.generate_private_key(public_exponent=65537, key_size=2048)},
     ],
-    ids=str,
+    ids="-".join,
 )
 def test_one_that_is_not_for_us_of_this_issuer_and_of_now_is_refused(
     configured: str, exchange: oidc.Exchange, wrong: dict[str, Any]
