@@ -43,6 +43,8 @@ def figure_of(chart: Chart, lines: Sequence[Line], reading: Reading, thresholds:
     names = sorted({line.name for line in shown})
     colour_of = dict(zip(names, COLOURS, strict=False))
     traces = [_trace(chart, line, reading.times_ms, colour_of[line.name]) for line in shown]
+    # Without values the axis has no scale, and a limit would run through what the chart says instead.
+    limits = thresholds if traces else ()
     return {
         "data": traces,
         "layout": {
@@ -51,10 +53,9 @@ def figure_of(chart: Chart, lines: Sequence[Line], reading: Reading, thresholds:
                 "unit": str(chart.unit.text),
                 "reads": chart.unit.reads,
                 "hidden": hidden,
-                "thresholds": [{"text": each.text, "value": each.value} for each in thresholds],
+                "thresholds": [{"text": each.text, "value": each.value} for each in limits],
             },
-            # Without values the axis has no scale, and the line would run through what the chart says instead.
-            "shapes": [_threshold(each) for each in thresholds] if traces else [],
+            "shapes": [_threshold(each) for each in limits],
             "annotations": [] if traces else [_instead(chart, reading)],
         },
     }

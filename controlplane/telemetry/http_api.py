@@ -145,6 +145,15 @@ def build_information(parameters: Parameters) -> Found:
     return Found({"version": "3.0.0", "revision": f"headworks-{PROTOCOL}", **unknown_here})
 
 
+def front(request: HttpRequest) -> HttpResponse:
+    """What the Python client asks to see whether there is a Prometheus that it may read."""
+    try:
+        metrics_reader(request)
+    except Refused as refused:
+        return _error(refused.status, refused.code, refused.detail)
+    return HttpResponse("Prometheus' HTTP API is under api/v1/ here.\n", content_type="text/plain; charset=utf-8")
+
+
 @csrf_exempt
 def unknown(request: HttpRequest, rest: str) -> HttpResponse:
     return _error(HTTPStatus.NOT_FOUND, "not_found", f"there is no {rest!r} here; docs/metrics.md lists what there is")

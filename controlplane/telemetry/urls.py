@@ -5,6 +5,7 @@ from django.urls import URLPattern, path, re_path
 from controlplane.telemetry import federation, http_api
 
 urlpatterns: list[URLPattern] = [
+    path("", http_api.front),
     path("federate", federation.federate),
     path("api/v1/query", http_api.instant_query),
     path("api/v1/query_range", http_api.range_query),

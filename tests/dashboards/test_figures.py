@@ -71,6 +71,7 @@ def test_an_empty_chart_says_that_nothing_was_measured() -> None:
     [said] = layout["annotations"]
     assert said["text"] == "Nothing was measured in this time."
     assert layout["shapes"] == [], "a line through the text"
+    assert layout["meta"]["thresholds"] == [], "the legend takes the colour of each from its line"
     assert layout["yaxis"]["visible"] is False
 
 

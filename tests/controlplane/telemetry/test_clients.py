@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -128,6 +129,14 @@ def test_what_grafana_calls(call, filled, now_ms):
     assert call("series", form=[*span, ("match[]", 'a{gpu="1"}')]) == [{"__name__": "a", "gpu": "1", "node": "n-1"}]
     assert call("metadata", limit=40_000) == {}
     assert call("status/buildinfo")["version"] == "3.0.0"
+
+
+def test_the_python_client_finds_a_prometheus_where_it_may_read(live_server, token):
+    """Its `check_prometheus_connection`."""
+    with urlopen(Request(f"{live_server.url}/prometheus/", headers={"Authorization": token})) as answer:
+        assert answer.status == HTTPStatus.OK
+    with pytest.raises(HTTPError, match="401"):
+        urlopen(f"{live_server.url}/prometheus/")
 
 
 def test_what_the_python_client_calls(call, filled, now_ms):
