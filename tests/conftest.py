@@ -30,6 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         uses_database = item.get_closest_marker("django_db") or _DATABASE_FIXTURES & set(
             getattr(item, "fixturenames", ())
         )
+        if item.get_closest_marker("own_servers"):
+            continue
         if uses_database or item.path.is_relative_to(_CONTROLPLANE_TESTS):
             item.add_marker(pytest.mark.controlplane)
 

@@ -101,6 +101,7 @@ def test_a_process_that_is_killed_right_after_its_answer_leaves_its_write_to_the
         two.far.until(limit)
 
 
+@pytest.mark.own_servers
 @pytest.mark.parametrize("service", ["redis", "postgresql"])
 def test_they_wake_each_other_also_once_what_carries_it_was_killed_and_is_back(tmp_path: Path, service: str) -> None:
     with own_redis() if service == "redis" else own_postgres() as server:

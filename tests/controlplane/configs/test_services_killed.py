@@ -66,6 +66,7 @@ def test_both_web_processes_killed_at_once(site: Site) -> None:
         assert_all_arrived(site, writer, end_gateways)
 
 
+@pytest.mark.own_servers
 def test_redis_killed_and_started_again(served: Served) -> None:
     with served.site.gateways() as end_gateways:
         with Writer(served.site) as writer:
@@ -79,6 +80,7 @@ def test_redis_killed_and_started_again(served: Served) -> None:
         assert_all_arrived(served.site, writer, end_gateways)
 
 
+@pytest.mark.own_servers
 def test_a_postgresql_that_stands_still(served: Served) -> None:
     with served.site.gateways() as end_gateways:
         with Writer(served.site) as writer:
@@ -88,6 +90,7 @@ def test_a_postgresql_that_stands_still(served: Served) -> None:
         assert_all_arrived(served.site, writer, end_gateways)
 
 
+@pytest.mark.own_servers
 def test_postgresql_killed_and_started_again(served: Served) -> None:
     with served.site.gateways() as end_gateways:
         with Writer(served.site) as writer:

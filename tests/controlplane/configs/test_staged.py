@@ -181,7 +181,7 @@ def test_promotion_gives_it_to_all_with_what_others_changed_meanwhile(
     assert head.slice("gateway", "gw-1").hash == head.slice("gateway", "gw-2").hash == staged.hash
     assert (head.stage, Revision.objects.latest("number").stage) == (None, None)
     assert fleet.get("/tenants/acme").json() | {"tpm_limit": 7, "rpm_limit": 3} == fleet.get("/tenants/acme").json()
-    assert [entry.action for entry in AuditEntry.objects.filter(noun="stage")] == ["create", "update"]
+    assert [entry.action for entry in AuditEntry.objects.filter(noun="stage").order_by("id")] == ["create", "update"]
 
 
 def test_taken_back_its_targets_get_what_all_have(gateways: Any, fleet: Rest, newest: Callable[[], Heads]) -> None:
