@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import errno
 import gc
@@ -28,23 +27,18 @@ from gateway.app import App
 from gateway.push import SeriesPush
 from gateway.state import Gateway, StreamState
 from gateway.telling import Telling
-from wire import VERSION
-from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
+from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once
 from wire.push import MetricPush
-from wire.settings import BadSetting, Setting, check_all
+from wire.settings import BadSetting, check_all
 from wire.spool import Spool
 from wire.target import TargetClient, TargetRefused
+from wire.target_options import TargetSettings, gateway_options
 
 log = logging.getLogger("headworks.gateway")
 # A client that multiplexes an agent's fan-out over one connection; the tenant's own limit is max_parallel_requests.
 _HTTP2_STREAMS = 1_000
-_OPTIONS: tuple[Setting[Any], ...] = (
-    settings.CONTROL_URL,
-    settings.JOIN_TOKEN_FILE,
-    settings.NAME,
-    settings.STATE_DIR,
-    settings.HOST,
-    settings.PORT,
+_TARGET = TargetSettings(
+    settings.CONTROL_URL, settings.JOIN_TOKEN, settings.JOIN_TOKEN_FILE, settings.NAME, settings.STATE_DIR
 )
 
 
@@ -93,27 +87,15 @@ def _calm_collector() -> None:
 
 
 def _options(argv: Sequence[str] | None) -> Options:
-    parser = argparse.ArgumentParser(
-        prog="headworks-gateway",
-        description="Serve the OpenAI API in front of the fleet's engines: enrol once, follow the configuration, and "
-        "on SIGTERM let what runs end.",
+    enrolment, more = gateway_options(
+        "headworks-gateway",
+        "Serve the OpenAI API in front of the fleet's engines: enrol once, follow the configuration, and on SIGTERM "
+        "let what runs end.",
+        _TARGET,
+        (settings.HOST, settings.PORT),
+        argv,
     )
-    for row in _OPTIONS:
-        option = "--" + row.name.removeprefix("HEADWORKS_GATEWAY_").lower().replace("_", "-")
-        parser.add_argument(option, dest=row.name, help=f"{row.reason} ({row.name})".replace("%", "%%"))
-    given = vars(parser.parse_args(argv))
-    value = {row.name: row.read_option(given[row.name]) for row in _OPTIONS}
-    file_is_asked_for = given[settings.JOIN_TOKEN_FILE.name] is not None
-    enrolment = Enrolment(
-        kind="gateway",
-        control_url=value[settings.CONTROL_URL.name],
-        name=own_name("gateway", value[settings.NAME.name]),
-        version=VERSION,
-        state_dir=value[settings.STATE_DIR.name],
-        join_token="" if file_is_asked_for else settings.JOIN_TOKEN.read(),
-        join_token_file=value[settings.JOIN_TOKEN_FILE.name],
-    )
-    return Options(enrolment, value[settings.HOST.name], value[settings.PORT.name])
+    return Options(enrolment, more[settings.HOST.name], more[settings.PORT.name])
 
 
 async def serve(options: Options) -> int:

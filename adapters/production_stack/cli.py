@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from adapters.production_stack import settings
 from adapters.production_stack.router_file import Choices
 from adapters.production_stack.writer import RouterConfig
-from wire import VERSION
-from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
-from wire.settings import BadSetting, Setting, check_all
+from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once
+from wire.settings import BadSetting, check_all
 from wire.target import TargetClient, TargetRefused
+from wire.target_options import TargetSettings, gateway_options
 
 log = logging.getLogger("headworks.router-config")
-_OPTIONS: tuple[Setting[Any], ...] = (
-    settings.CONTROL_URL,
-    settings.JOIN_TOKEN_FILE,
-    settings.NAME,
-    settings.STATE_DIR,
-    settings.FILE,
+_TARGET = TargetSettings(
+    settings.CONTROL_URL, settings.JOIN_TOKEN, settings.JOIN_TOKEN_FILE, settings.NAME, settings.STATE_DIR
 )
 
 
@@ -43,27 +37,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _options(argv: Sequence[str] | None) -> tuple[Enrolment, Path]:
-    parser = argparse.ArgumentParser(
-        prog="headworks-router-config",
-        description="Write the dynamic configuration file of vLLM production-stack's router from the configuration "
-        "of a control plane, again at each change.",
+    enrolment, more = gateway_options(
+        "headworks-router-config",
+        "Write the dynamic configuration file of vLLM production-stack's router from the configuration of a control "
+        "plane, again at each change.",
+        _TARGET,
+        (settings.FILE,),
+        argv,
     )
-    for row in _OPTIONS:
-        option = "--" + row.name.removeprefix("HEADWORKS_ROUTER_CONFIG_").lower().replace("_", "-")
-        parser.add_argument(option, dest=row.name, help=f"{row.reason} ({row.name})".replace("%", "%%"))
-    given = vars(parser.parse_args(argv))
-    value = {row.name: row.read_option(given[row.name]) for row in _OPTIONS}
-    file_is_asked_for = given[settings.JOIN_TOKEN_FILE.name] is not None
-    enrolment = Enrolment(
-        kind="gateway",
-        control_url=value[settings.CONTROL_URL.name],
-        name=own_name("gateway", value[settings.NAME.name]),
-        version=VERSION,
-        state_dir=value[settings.STATE_DIR.name],
-        join_token="" if file_is_asked_for else settings.JOIN_TOKEN.read(),
-        join_token_file=value[settings.JOIN_TOKEN_FILE.name],
-    )
-    return enrolment, value[settings.FILE.name]
+    return enrolment, more[settings.FILE.name]
 
 
 async def follow(enrolment: Enrolment, file: Path, choices: Choices) -> int:
