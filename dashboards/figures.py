@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 from django.utils.formats import get_format
 from django.utils.translation import gettext as _
 
 from dashboards.charts import Chart
-from dashboards.lines import Line
+from dashboards.lines import Line, Value
 from dashboards.readings import Reading
 
 # At least 3:1 against the light and the dark ground of the cards (WCAG 1.4.11), neighbours told apart without red and
@@ -79,8 +80,8 @@ def _trace(chart: Chart, line: Line, times_ms: Sequence[int], colour: str) -> di
     note = "  <i>%{customdata}</i>" if line.notes else ""
     return {
         "type": "scatter",
-        # A gap is a gap. No point is without a neighbour, since windows are longer than steps: lines show all.
-        "mode": "lines",
+        # A gap is a gap. Since windows are longer than steps only the first point there is has no neighbour.
+        "mode": "lines" if _has_neighbours(line.values) else "lines+markers",
         "connectgaps": False,
         "name": f"{line.name} {line.query.stat}".strip(),
         "meta": line.key,
@@ -90,6 +91,10 @@ def _trace(chart: Chart, line: Line, times_ms: Sequence[int], colour: str) -> di
         "line": {"color": colour, "width": 1.5 if dotted else 1.8, "dash": "dot" if dotted else "solid"},
         "hovertemplate": f"%{{y:{chart.unit.hover}}}{chart.unit.after}{note}",
     }
+
+
+def _has_neighbours(values: Sequence[Value]) -> bool:
+    return any(None not in pair for pair in pairwise(values))
 
 
 def _frame(chart: Chart, reading: Reading, *, empty: bool) -> dict[str, Any]:
@@ -144,12 +149,11 @@ def _instead(chart: Chart, reading: Reading) -> dict[str, Any]:
     if refused:
         # Plotly reads tags in texts.
         text = _("The metric store did not answer: %s") % escape(refused)
+    elif reading.span.is_recorded:
+        minutes = reading.span.step_seconds // 60
+        text = _("Nothing was recorded in this time. There is a point every %d minutes.") % minutes
     else:
-        text = (
-            _("Nothing was recorded in this time.")
-            if reading.span.is_recorded
-            else _("Nothing was measured in this time.")
-        )
+        text = _("Nothing was measured in this time.")
     return {"text": text, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
 
 

@@ -77,7 +77,13 @@ def test_an_empty_chart_says_that_nothing_was_measured() -> None:
 
 def test_an_empty_chart_of_days_says_that_nothing_was_recorded() -> None:
     [said] = figure_of(TTFT, [], Reading(SPANS["7d"], TIMES_MS, {}, {}), [])["layout"]["annotations"]
-    assert said["text"] == "Nothing was recorded in this time."
+    assert said["text"] == "Nothing was recorded in this time. There is a point every 30 minutes."
+
+
+def test_a_point_that_is_alone_is_drawn_as_one() -> None:
+    for values, mode in (((None, 1, None), "lines+markers"), ((None, 1, 2), "lines")):
+        lines = [line("chat", *values)]
+        assert figure_of(TTFT, lines, reading(lines), [])["data"][0]["mode"] == mode
 
 
 def test_over_days_hovering_says_the_date() -> None:
