@@ -10,6 +10,7 @@ from pathlib import Path
 from django.conf import settings
 
 from controlplane.core.errors import TooLarge
+from controlplane.core.idle import give_back_connection
 from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.active_series import ActiveSeries, hashes_of
 from controlplane.telemetry.outgoing import FILE_NAME, Full, Outgoing
@@ -30,12 +31,12 @@ _active = ActiveSeries()
 
 def check(source: Source, keys: Sequence[Key], bounds: Bounds, series_max: int) -> list[Problem]:
     """Every rule that the body's series break; `series_max`: how many active series their owner may have."""
-    owner, hashes = source.owner, hashes_of(keys)
+    owner, rules, hashes = source.owner, source.rules_for(keys), hashes_of(keys)
     known = _active.note(owner, hashes)
-    if known.all() and not source.suspects(keys):
+    if known.all() and not rules.suspects(keys):
         return []
     checked = {key for key, is_known in zip(keys, known.tolist(), strict=True) if is_known}
-    _, problems = check_series(source, keys, checked, bounds)
+    _, problems = check_series(rules, keys, checked, bounds)
     if problems:
         return problems
     count = _active.add(owner, hashes[~known], series_max)
@@ -71,6 +72,7 @@ def _keep(url: str, raw: bytes, limit_bytes: int) -> None:
 
 
 def _send(url: str, raw: bytes) -> None:
+    give_back_connection()
     try:
         post_checked(url, raw)
     except BodyRefused as refused:

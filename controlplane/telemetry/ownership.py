@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+from google.protobuf.message import DecodeError
+
 from controlplane.core.models import TargetKind
 from controlplane.telemetry.store.writer import Owner
 from wire.problems import Problem, pointer
 from wire.remote_write import Bounds, labels_of
+from wire.remote_write_pb2 import Label
 from wire.write_body import METRIC_NAME, Key, key_of
 
 # The kind of an owner that is no target: a Prometheus, an Alloy, a vmagent.
@@ -18,22 +21,32 @@ WRITER = "writer"
 # Of what gateways, agents and the control plane measure.
 OWN_PREFIX = "headworks_"
 # Of a recorded series' name; an engine's own has one.
-_RECORDED_COLONS = 2
+RECORDED_COLONS = 2
 # Labels that say which target a series is of.
 TARGET_LABELS = tuple(kind.value for kind in TargetKind)
+_TELLING_LABELS = (METRIC_NAME, *TARGET_LABELS)
+# How each begins, encoded: all but the length of its value, and that.
+_TELLING_BEGINNINGS = tuple(key_of({name: ""})[0][:-1] for name in _TELLING_LABELS)
 
 
-class Source(Protocol):
-    """Who writes, and what decides which series it may write."""
-
-    @property
-    def owner(self) -> Owner: ...
+class Rules(Protocol):
+    """Which series a writer may write."""
 
     def foreign(self, labels: Mapping[str, str]) -> list[Problem]:
         """Why it may not write this series; nothing where it may. Each problem stands at `/<label>`."""
 
     def suspects(self, keys: Sequence[Key]) -> Collection[Key]:
         """Of series that it was allowed before, those that it may no longer write."""
+
+
+class Source(Protocol):
+    """Who writes."""
+
+    @property
+    def owner(self) -> Owner: ...
+
+    def rules_for(self, keys: Sequence[Key]) -> Rules:
+        """What decides of these series, as of now."""
 
     def describes(self, family: str) -> bool:
         """Whether its metadata of this family counts."""
@@ -45,11 +58,14 @@ class TargetSource:
 
     owner: Owner
 
+    def rules_for(self, keys: Sequence[Key]) -> Rules:
+        return self
+
     def foreign(self, labels: Mapping[str, str]) -> list[Problem]:
         problems = []
         kind, name = self.owner.kind, self.owner.name
         mine = f'every series of {self.owner} carries {kind}="{name}"'
-        if labels.get(METRIC_NAME, "").count(":") >= _RECORDED_COLONS:
+        if labels.get(METRIC_NAME, "").count(":") >= RECORDED_COLONS:
             message = "names of the form level:metric:operations are recorded here from others; give another"
             problems.append(Problem(f"/{METRIC_NAME}", "recorded_name", message))
         if kind not in labels:
@@ -73,11 +89,11 @@ class TargetSource:
 
 
 @dataclass(frozen=True)
-class WriterSource:
-    """A Prometheus, Alloy or vmagent: its series carry its `matchers`, and are nobody's else.
+class WriterRules:
+    """Of a Prometheus, Alloy or vmagent: its series carry its `matchers`, and are nobody's else.
 
-    `targets`: label and name of each target that has enrolled. `recorded`: names that recording rules give. Both may
-    come to name a series that was taken before.
+    Of the targets and names that the series name, `targets`: label and name of each that has enrolled; `recorded`:
+    names that recording rules give. Both may come to name a series that was taken before.
     """
 
     owner: Owner
@@ -115,9 +131,6 @@ class WriterSource:
             if not self._foreign_labels.isdisjoint(key) or any(own not in key for own in self._own_labels)
         }
 
-    def describes(self, family: str) -> bool:
-        return not family.startswith(OWN_PREFIX)
-
     @cached_property
     def _own_labels(self) -> Key:
         return key_of(self.matchers)
@@ -128,8 +141,21 @@ class WriterSource:
         return frozenset(key_of({label: value})[0] for label, value in pairs)
 
 
+def named_in(keys: Sequence[Key]) -> dict[str, set[str]]:
+    """The values of `__name__` and of targets' labels in some series; a value is left out where it cannot be read."""
+    found: dict[str, set[str]] = {name: set() for name in _TELLING_LABELS}
+    for encoded in set().union(*keys):
+        if encoded.startswith(_TELLING_BEGINNINGS):
+            try:
+                label = Label.FromString(encoded)
+            except DecodeError:
+                continue
+            found.get(label.name, set()).add(label.value)
+    return found
+
+
 def check_series(
-    source: Source, keys: Sequence[Key], known: Container[Key], bounds: Bounds
+    rules: Rules, keys: Sequence[Key], known: Container[Key], bounds: Bounds
 ) -> tuple[dict[Key, dict[str, str]], list[Problem]]:
     """Labels of the series that are not `known` (those passed this check before), and every rule that they break.
 
@@ -137,12 +163,12 @@ def check_series(
     """
     fresh: dict[Key, dict[str, str]] = {}
     problems: dict[tuple[str, str, str], Problem] = {}
-    suspects = source.suspects(keys)
+    suspects = rules.suspects(keys)
     for number, key in enumerate(keys):
         if key in fresh or (key in known and key not in suspects):
             continue
         labels, found = labels_of(key, bounds)
-        for problem in found or source.foreign(labels) or _another_form(key, labels):
+        for problem in found or rules.foreign(labels) or _another_form(key, labels):
             where = pointer(f"/timeseries/{number}", problem.path.removeprefix("/"))
             same = (problem.path, problem.rule, problem.message)
             problems.setdefault(same, Problem(where, problem.rule, problem.message))

@@ -125,7 +125,7 @@ def _decoded(raw: bytes, bounds: Bounds) -> Body:
 
 
 def _store(source: Source, body: Body, bounds: Bounds) -> None:
-    writer, owner = writer_of(store_path()), source.owner
+    writer, owner, rules = writer_of(store_path()), source.owner, source.rules_for(body.keys)
     now_ms = int(time.time() * 1000)
     window = Window(
         oldest_ms=now_ms - rows.METRICS_KEEP_DAYS.read() * 86_400_000,
@@ -134,7 +134,7 @@ def _store(source: Source, body: Body, bounds: Bounds) -> None:
     )
     samples = (body.counts, body.times_ms, body.values)
     for last_try in (False, True):
-        fresh, problems = check_series(source, body.keys, writer.known(owner), bounds)
+        fresh, problems = check_series(rules, body.keys, writer.known(owner), bounds)
         _refuse(problems)
         try:
             writer.write(owner, body.keys, fresh, samples, window, rows.METRICS_SERIES_PER_TARGET_MAX.read())

@@ -6,7 +6,8 @@ different values of one label.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -23,16 +24,25 @@ from controlplane.core.nouns import Noun, some_of
 from controlplane.core.tokens import new_token, token_hash
 from controlplane.telemetry import models as rows
 from controlplane.telemetry.expressions import LabelName, LabelValue
-from controlplane.telemetry.ownership import TARGET_LABELS, WRITER, WriterSource
+from controlplane.telemetry.ownership import (
+    OWN_PREFIX,
+    RECORDED_COLONS,
+    TARGET_LABELS,
+    WRITER,
+    WriterRules,
+    named_in,
+)
 from controlplane.telemetry.store.writer import Owner
 from wire.canonical import Document
 from wire.problems import Problem
+from wire.write_body import METRIC_NAME, Key
 
 TOKEN_PREFIX = "hww"  # noqa: S105
 MATCHERS_MAX = 10
 OVERLAP_MAX_SECONDS = 30 * 86_400
 # Bodies within this time count as one, so that not each costs a write.
 _PUSH_STEP = timedelta(seconds=5)
+_NAMES_A_QUERY = 1000
 
 
 def _no_targets_label(name: str) -> str:
@@ -139,8 +149,24 @@ def _overlaps(row: rows.MetricWriter, matchers: Mapping[str, str]) -> list[Probl
 METRIC_WRITERS = MetricWriterNoun()
 
 
+@dataclass(frozen=True)
+class WriterSource:
+    """A metric writer. Whose series are of others is looked up for those that a body names alone."""
+
+    owner: Owner
+    matchers: Mapping[str, str]
+
+    def rules_for(self, keys: Sequence[Key]) -> WriterRules:
+        named = named_in(keys)
+        targets = {(label, name) for label in TARGET_LABELS for name in _enrolled(label, named[label])}
+        return WriterRules(self.owner, self.matchers, targets, _recorded(named[METRIC_NAME]))
+
+    def describes(self, family: str) -> bool:
+        return not family.startswith(OWN_PREFIX)
+
+
 def source_of(token: str) -> WriterSource:
-    """Who writes with this token, and what it may write now. Raises Unauthenticated; Forbidden where it is blocked."""
+    """Who writes with this token. Raises Unauthenticated; Forbidden where it is blocked."""
     digest, now = token_hash(token), timezone.now()
     row = rows.MetricWriter.objects.filter(Q(token_hash=digest) | Q(previous_token_hash=digest)).first()
     if row is None:
@@ -153,13 +179,27 @@ def source_of(token: str) -> WriterSource:
     if row.blocked:
         raise Forbidden(f"metric writer {row.name!r} is blocked; ask an admin to unblock it", code="blocked")
     _note_push(row, now)
+    return WriterSource(Owner(WRITER, row.name), row.matchers)
+
+
+def _enrolled(kind: str, names: Collection[str]) -> list[str]:
+    """Those of the names by which targets of a kind have enrolled."""
+    # Some could be no name at all, such as one with U+0000, which PostgreSQL cannot look up.
+    asked = [name for name in names if f.LIKE_NAME.refusal(name) is None]
+    found: list[str] = []
+    for start in range(0, len(asked), _NAMES_A_QUERY):
+        targets = Target.objects.filter(kind=kind, name__in=asked[start : start + _NAMES_A_QUERY])
+        found += targets.values_list("name", flat=True)
+    return found
+
+
+def _recorded(names: Collection[str]) -> frozenset[str]:
+    """Those of the names that recording rules give."""
+    asked = {name for name in names if name.count(":") >= RECORDED_COLONS}
+    if not asked:
+        return frozenset()
     recorded = rows.RecordingRule.objects.filter(group__isnull=False).values_list("record", flat=True)
-    return WriterSource(
-        Owner(WRITER, row.name),
-        row.matchers,
-        frozenset(Target.objects.values_list("kind", "name")),
-        frozenset(recorded),
-    )
+    return frozenset(asked.intersection(recorded))
 
 
 def _note_push(row: rows.MetricWriter, now: datetime) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.telemetry.ownership import WriterSource, check_series
+from controlplane.telemetry.ownership import WriterRules, check_series, named_in
 from controlplane.telemetry.store.writer import Owner
 from wire.remote_write import Bounds
 from wire.remote_write_pb2 import Label
@@ -17,8 +17,8 @@ NAMES = st.sampled_from(["up", "headworks_gpu_up", "DCGM_FI_DEV_GPU_UTIL", "job:
 VALUES = st.sampled_from(["a", "b", "n-1", "n-2"])
 LABELS = st.dictionaries(st.sampled_from(["node", "gateway", "cluster", "replica", "job"]), VALUES)
 TARGETS = st.frozensets(st.tuples(st.sampled_from(["node", "gateway"]), VALUES))
-SOURCES = st.builds(
-    WriterSource,
+RULES = st.builds(
+    WriterRules,
     st.just(PROMETHEUS),
     st.dictionaries(st.sampled_from(["cluster", "replica"]), VALUES, min_size=1),
     TARGETS,
@@ -27,30 +27,38 @@ SOURCES = st.builds(
 SERIES = st.builds(lambda name, labels: {METRIC_NAME: name, **labels}, NAMES, LABELS)
 
 
-def problems_of(source, labels):
-    return {(each.path, each.rule) for each in check_series(source, [key_of(labels)], (), Bounds())[1]}
+def problems_of(rules, labels):
+    return {(each.path, each.rule) for each in check_series(rules, [key_of(labels)], (), Bounds())[1]}
 
 
-@given(SOURCES, SERIES)
-def test_a_writer_may_write_what_carries_its_labels_and_is_nobody_elses(source, labels):
+@given(RULES, SERIES)
+def test_a_writer_may_write_what_carries_its_labels_and_is_nobody_elses(rules, labels):
     expected = {
         (f"/timeseries/0/{label}", "missing_label")
-        for label, value in source.matchers.items()
+        for label, value in rules.matchers.items()
         if (label, value) not in labels.items()
     }
     expected |= {
         (f"/timeseries/0/{label}", "foreign_owner")
         for label, value in labels.items()
-        if label in ("node", "gateway") and (label, value) in source.targets
+        if label in ("node", "gateway") and (label, value) in rules.targets
     }
-    if labels[METRIC_NAME] in source.recorded:
+    if labels[METRIC_NAME] in rules.recorded:
         expected.add((f"/timeseries/0/{METRIC_NAME}", "recorded_name"))
     if labels[METRIC_NAME] == "headworks_gpu_up":
         expected.add((f"/timeseries/0/{METRIC_NAME}", "own_name"))
-    assert problems_of(source, labels) == expected
+    assert problems_of(rules, labels) == expected
 
 
-@given(SOURCES, SOURCES, SERIES)
+@given(st.lists(SERIES), st.binary())
+def test_what_a_body_names_is_read_from_its_labels(series, no_label):
+    named = named_in([*map(key_of, series), (no_label, b"\x0a\x04node\x12\x01\xff")])
+    for name in (METRIC_NAME, "node", "gateway"):
+        assert {labels[name] for labels in series if name in labels} <= named[name]
+    assert named.keys() == {METRIC_NAME, "node", "gateway"}
+
+
+@given(RULES, RULES, SERIES)
 def test_what_was_allowed_is_refused_once_it_is_not(before, now, labels):
     """As matchers change, targets enrol and rules record other names, between two bodies with one series."""
     if problems_of(before, labels):
@@ -71,7 +79,7 @@ def test_what_was_allowed_is_refused_once_it_is_not(before, now, labels):
 )
 def test_another_encoding_of_a_label_is_refused(label):
     """Else a node that enrols later would not be known in it."""
-    source = WriterSource(PROMETHEUS, {"cluster": "b"})
+    rules = WriterRules(PROMETHEUS, {"cluster": "b"})
     key = (*key_of({METRIC_NAME: "up", "cluster": "b"}), label)
-    _, problems = check_series(source, [key], (), Bounds())
+    _, problems = check_series(rules, [key], (), Bounds())
     assert [(each.path, each.rule) for each in problems] == [("/timeseries/0/labels", "label_encoding")]
