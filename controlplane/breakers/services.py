@@ -12,7 +12,8 @@ from pydantic import Field
 
 from controlplane.breakers import models as rows
 from controlplane.core import fields as f
-from controlplane.core.changes import SYSTEM, UnitOfWork, unit_of_work
+from controlplane.core.changes import UnitOfWork
+from controlplane.core.expiry import end_all
 from controlplane.core.nouns import Noun
 from wire.canonical import Document
 from wire.problems import Problem
@@ -89,15 +90,8 @@ def force(unit: UnitOfWork, fields: Mapping[str, Any]) -> rows.Override:
 
 def forget_expired(now: datetime) -> int:
     """Lift what has expired, of which gateways take no more notice; answers how many. The audit keeps them."""
-    expired = rows.Override.objects.filter(expires_at__lte=now).order_by("pk")
-    if not expired.exists():
-        return 0
-    with unit_of_work(SYSTEM, "the override expired") as unit:
-        # Read again: who lifted others meanwhile has been here before.
-        names = list(expired.values_list("name", flat=True))
-        for name in names:
-            OVERRIDES.delete(unit, name)
-    return len(names)
+    expired = rows.Override.objects.filter(expires_at__lte=now)
+    return end_all(expired, "the override expired", lambda unit, row: OVERRIDES.delete(unit, row.name))
 
 
 get, page, describe, lift = OVERRIDES.get, OVERRIDES.page, OVERRIDES.describe, OVERRIDES.delete

@@ -10,8 +10,9 @@ from django.utils import timezone
 from pydantic import Field
 
 from controlplane.core import fields as f
-from controlplane.core.changes import SYSTEM, UnitOfWork, unit_of_work
+from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import NotFound
+from controlplane.core.expiry import end_all
 from controlplane.tenants import models as rows
 from controlplane.tenants.services.tenants import TEMPORARY_LIMITS, TENANTS, temporary_of
 from wire.problems import Problem
@@ -61,15 +62,8 @@ def take_back(unit: UnitOfWork, tenant: str) -> rows.Tenant:
 
 def forget_expired(now: datetime) -> int:
     """Remove what has expired, of which gateways take no more notice; answers how many."""
-    expired = rows.TemporaryLimits.objects.filter(expires_at__lte=now).order_by("pk")
-    if not expired.exists():
-        return 0
-    with unit_of_work(SYSTEM, "the temporary limits expired") as unit:
-        # Read again: who gave others meanwhile has been here before.
-        tenants = list(expired.values_list("tenant__name", flat=True))
-        for tenant in tenants:
-            take_back(unit, tenant)
-    return len(tenants)
+    expired = rows.TemporaryLimits.objects.filter(expires_at__lte=now).select_related("tenant")
+    return end_all(expired, "the temporary limits expired", lambda unit, row: take_back(unit, row.tenant.name))
 
 
 def _end(seconds: int) -> datetime:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
 
 import pytest
@@ -8,6 +9,7 @@ from django.utils import timezone
 from controlplane.breakers import tasks
 from controlplane.breakers.models import Override
 from controlplane.configs import publisher
+from controlplane.core import expiry
 from controlplane.core.models import AuditEntry
 from tests.controlplane.core.configuration import compiled
 from wire import snapshot
@@ -100,3 +102,15 @@ def test_what_has_expired_is_forgotten_and_stands_in_the_audit(operator):
     assert tasks.forget_expired_overrides() == 1
     assert [each["name"] for each in operator.get("/overrides").json()["items"]] == [lasting]
     assert AuditEntry.objects.get(noun="override", key=expired, action="delete").reason == "the override expired"
+
+
+@pytest.mark.usefixtures("pool")
+def test_many_that_expired_at_once_hold_up_other_writes_for_a_few_at_a_time(operator, monkeypatch):
+    monkeypatch.setattr(expiry, "ROWS_A_WRITE", 2)
+    for _ in range(5):
+        operator.post("/overrides", BODY)
+    Override.objects.update(expires_at=timezone.now())
+    assert tasks.forget_expired_overrides() == 5
+    assert not Override.objects.exists()
+    ended = AuditEntry.objects.filter(noun="override", action="delete").values_list("change_id", flat=True)
+    assert sorted(Counter(ended).values()) == [1, 2, 2]
