@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from wire.sketches import lowest_of
+from wire.sketches import bucket_of_share, lowest_of
 
 # Bucket → how many were of a length within.
 Lengths = Mapping[int, int]
@@ -71,13 +71,8 @@ def longest_of(bucket: int) -> int:
 
 def longest_of_share(lengths: Lengths, permille: int) -> int | None:
     """The length that `permille` of all do not exceed, never too short; None where nothing was counted."""
-    rank = max(1, -(-sum(lengths.values()) * permille // 1000))
-    passed = 0
-    for bucket in sorted(lengths):
-        passed += lengths[bucket]
-        if passed >= rank:
-            return longest_of(bucket)
-    return None
+    bucket = bucket_of_share(lengths, permille)
+    return None if bucket is None else longest_of(bucket)
 
 
 def context_of_share(prompts: Lengths, outputs: Lengths, permille: int) -> int | None:

@@ -13,6 +13,9 @@ from msgspec import UNSET, UnsetType
 
 from wire.snapshot import Match, NameSet, Route
 
+# Of the names that a rule is for; it may be for thousands.
+_NAMES_SAID = 5
+
 
 class RequestFacts(NamedTuple):
     """What a rule may ask about. `max_tokens` is the asked output length, else the model's default."""
@@ -119,7 +122,8 @@ def why_not(match: Match, request: RequestFacts) -> str:
 def _not_named(what: str, wanted: NameSet | UnsetType, name: str) -> str:
     if wanted is UNSET or name in wanted:
         return ""
-    return f"{what} {name!r} is not one of {', '.join(sorted(wanted)) or 'none'}"
+    said, more = ", ".join(sorted(wanted)[:_NAMES_SAID]) or "none", len(wanted) - _NAMES_SAID
+    return f"{what} {name!r} is not one of {said}" + (f" and {more} more" if more > 0 else "")
 
 
 def _out_of_range(what: str, low: int | UnsetType, high: int | UnsetType, value: int) -> str:

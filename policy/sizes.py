@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, combinations, pairwise
 from typing import NamedTuple
 
-from wire.sketches import lowest_of, middle_of, quantile
+from wire.sketches import bucket_of_share, lowest_of, middle_of
 
 # Bucket → how many were of a length within (wire/sketches.py).
 Lengths = Mapping[int, int]
@@ -96,9 +96,9 @@ def best_cut(lengths: Lengths, classes: int) -> Proposal | None:
 
 def output_bound(lengths: Lengths) -> int | None:
     """The max_tokens (exclusive) up to which short prompts stay short requests; None where that leaves nobody out."""
-    bucket_middle = quantile(lengths, OUTPUT_PERMILLE)
-    above = [bucket for bucket, count in lengths.items() if count and middle_of(bucket) > (bucket_middle or 0)]
-    return lowest_of(min(above)) if bucket_middle is not None and above else None
+    last = bucket_of_share(lengths, OUTPUT_PERMILLE)
+    above = [bucket for bucket, count in lengths.items() if count and last is not None and bucket > last]
+    return lowest_of(min(above)) if above else None
 
 
 def share_below(lengths: Lengths, bound: int | None) -> int:

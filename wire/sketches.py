@@ -81,12 +81,18 @@ def added(*parts: Iterable[tuple[int, int]]) -> dict[int, int]:
     return total
 
 
-def quantile(counts: Mapping[int, int], permille: int) -> int | None:
-    """The length that `permille` of all do not exceed (nearest rank); None where nothing was counted."""
+def bucket_of_share(counts: Mapping[int, int], permille: int) -> int | None:
+    """The bucket of the length that `permille` of all do not exceed (nearest rank); None where nothing was counted."""
     rank = max(1, -(-sum(counts.values()) * permille // 1000))
     passed = 0
     for bucket in sorted(counts):
         passed += counts[bucket]
         if passed >= rank:
-            return middle_of(bucket)
+            return bucket
     return None
+
+
+def quantile(counts: Mapping[int, int], permille: int) -> int | None:
+    """The length that `permille` of all do not exceed; None where nothing was counted."""
+    bucket = bucket_of_share(counts, permille)
+    return None if bucket is None else middle_of(bucket)

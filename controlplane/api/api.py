@@ -26,6 +26,7 @@ from controlplane.configs.stage_api import router as stages
 from controlplane.configs.stream import PATH as STREAM_PATH
 from controlplane.configs.targets_api import TargetOrAdmin, read_artifact
 from controlplane.configs.targets_api import router as own_targets
+from controlplane.core import fields as f
 from controlplane.core.answer_headers import answer_headers
 from controlplane.core.api import router as core
 from controlplane.core.changes import REASON_MAX_CHARACTERS
@@ -107,7 +108,7 @@ def _refused(request: HttpRequest, error: Refused) -> HttpResponse:
 @api.exception_handler(ValidationError)
 def _invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
     problems = [_problem(entry) for entry in error.errors]
-    return problem_response(Refused("; ".join(f"{p.path}: {p.message}" for p in problems[:5]), problems))
+    return problem_response(f.refused(problems))
 
 
 def _problem(entry: dict[str, Any]) -> Problem:

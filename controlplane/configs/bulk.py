@@ -14,7 +14,7 @@ from controlplane.configs.ordering import in_order
 from controlplane.configs.removals import keys_of_tenants, problems_of_removals
 from controlplane.core.changes import UnitOfWork, Written
 from controlplane.core.errors import Conflict
-from controlplane.core.fields import SHOWN_PROBLEMS, refuse_if
+from controlplane.core.fields import refuse_if, shown
 from controlplane.core.preconditions import entity_tag
 from wire.canonical import Document
 from wire.problems import Problem, pointer
@@ -45,8 +45,7 @@ def guard_removals(unit: UnitOfWork, edit: Edit, allowed: bool) -> Mapping[str, 
     keys = keys_of_tenants() if edit.removed("tenants") else {}
     risks = [] if allowed else problems_of_removals(edit, keys)
     if risks and not unit.dry_run:
-        shown = "; ".join(f"{risk.path}: {risk.message}" for risk in risks[:SHOWN_PROBLEMS])
-        raise Conflict(f"{shown}. Where that is meant, allow removals", risks, code="removals")
+        raise Conflict(f"{shown(risks)}. Where that is meant, allow removals", risks, code="removals")
     unit.warnings += risks
     return keys
 

@@ -15,6 +15,7 @@ from controlplane.configs.references import EntryKey
 from controlplane.configs.step import compile_touched
 from controlplane.core.changes import Section, UnitOfWork, sections
 from controlplane.core.errors import Conflict
+from controlplane.core.nouns import some_of
 from wire.canonical import Document
 from wire.problems import Problem, pointer
 
@@ -42,9 +43,8 @@ def roll_back(unit: UnitOfWork, number: int) -> Document:
 def restores(patch: Document) -> bool:
     """Whether going back takes back any of what a revision's patch changed."""
     return any(
-        entry is None or entry.keys() - section.state
+        section.restore is not None and section.is_edit(entry)
         for name, section in sections.items()
-        if section.restore is not None
         for entry in patch.get(name, {}).values()
     )
 
@@ -85,5 +85,5 @@ def _verify(unit: UnitOfWork, number: int, wanted: Document) -> None:
             Problem(pointer(pointer("/", section), key), "rollback", f"is not as it was in revision {number}")
             for section, key in wrong
         ]
-        names = ", ".join(f"{section}/{key}" for section, key in wrong[:5])
+        names = some_of([f"{section}/{key}" for section, key in wrong])
         raise Conflict(f"revision {number} cannot be restored exactly: {names}", problems, code="rollback")

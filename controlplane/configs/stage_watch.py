@@ -19,6 +19,7 @@ from controlplane.core.nouns import some_of
 from controlplane.core.reported import reported_text
 from controlplane.telemetry import query
 from controlplane.telemetry.expressions import keeps_what_holds
+from controlplane.telemetry.settings_rows import METRICS_QUERY_SECONDS, METRICS_UPSTREAM_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +27,10 @@ UNANSWERED_LOOKS_MAX = 3
 
 
 def look(now: datetime) -> bool:
-    """Look at the stage that runs, if that is due; whether it was."""
-    stage = stages.claim(now, timedelta(seconds=rows.STAGE_LOOK_SECONDS.read()))
+    """Look at the stage that runs, if that is due; whether it was. No other worker does meanwhile."""
+    every = timedelta(seconds=rows.STAGE_LOOK_SECONDS.read())
+    query_lasts = timedelta(seconds=max(METRICS_QUERY_SECONDS.read(), METRICS_UPSTREAM_SECONDS.read()))
+    stage = stages.claim(now, every + query_lasts)
     if stage is None:
         return False
     try:
@@ -35,6 +38,8 @@ def look(now: datetime) -> bool:
     except Conflict as error:
         # Somebody ended it meanwhile.
         log.info("%s", error)
+    finally:
+        stages.looked(stage, look_at=now + every)
     return True
 
 

@@ -21,12 +21,12 @@ from controlplane.configs.document import gathered
 from controlplane.configs.edits import Entries
 from controlplane.configs.models import Stage, StageState
 from controlplane.configs.public import public_form
-from controlplane.configs.references import EntryKey
+from controlplane.configs.references import REFERRERS, EntryKey
 from controlplane.configs.stages import describe, get, running
 from controlplane.configs.step import compile_touched
 from controlplane.core.changes import UnitOfWork, sections
 from controlplane.core.errors import Conflict, Refused
-from controlplane.core.fields import SHOWN_PROBLEMS, refuse_if
+from controlplane.core.fields import refuse_if, shown
 from controlplane.core.scope import told_of_warnings
 from wire.canonical import Document, diff_patch, merge_patch
 from wire.problems import Problem, pointer
@@ -85,33 +85,45 @@ def take_back(unit: UnitOfWork, stage_id: int, why: str = "taken back by hand") 
 
 
 def refuse_against_stage(unit: UnitOfWork) -> None:
-    """A step of every write: what the stage changes too is refused, and what would keep it from being promoted.
-
-    What the program itself does, such as forgetting limits that expired, is never held up.
+    """A step of every write: an edit of what the stage changes too is refused, and one that would keep it from being
+    promoted. What is no edit is never held up.
     """
-    if not unit.patch or unit.actor.kind == "system":
+    if not unit.patch:
         return
     stage = running()
     if stage is None or stage.change_id == unit.change_id:
         return
+    is_edit = _is_edit(unit)
     problems = [
         Problem(pointer(pointer("/", section), key), CODE, f"stage {stage.pk} changes this")
         for section, key in _common(unit.patch, stage.patch)
+        if is_edit
     ]
     if not problems:
         try:
-            _tried(unit, stage.document_patch)
+            _follow(unit, stage)
         except Refused as refused:
             problems = refused.problems or [Problem("/", refused.code, refused.detail)]
-    if problems:
+    if problems and is_edit:
         raise _cannot_be_promoted(unit, stage, told_of_warnings(unit.actor.tenants, problems))
+
+
+def _is_edit(unit: UnitOfWork) -> bool:
+    """Whether a person changes what people write. An incident's acts (a cordon, an override, a key, a temporary limit)
+    change state, and what the program and its targets do by themselves, such as forgetting what expired, is no edit.
+    """
+    return unit.actor.kind not in ("system", "target") and any(
+        sections[name].written is not None and sections[name].is_edit(entry)
+        for name, entries in unit.patch.items()
+        for entry in entries.values()
+    )
 
 
 def _cannot_be_promoted(unit: UnitOfWork, stage: Stage, told: list[Problem]) -> Conflict:
     """`told`: what of it the caller may know, which can be nothing."""
     says = f"stage {stage.pk} runs, and could not be promoted any more"
     if told:
-        says += ": " + "; ".join(f"{problem.path}: {problem.message}" for problem in told[:SHOWN_PROBLEMS])
+        says += f": {shown(told)}"
     limited = unit.actor.tenants is not None
     first = "Ask someone of the whole fleet to end it first" if limited else "Promote it or take it back first"
     return Conflict(f"{says}. {first}", told, code=CODE)
@@ -124,6 +136,37 @@ def _common(one: Document, other: Document) -> Iterator[EntryKey]:
             mine, theirs = one[section][key], other[section][key]
             if mine is None or theirs is None or mine.keys() & theirs.keys():
                 yield section, key
+
+
+def _follow(unit: UnitOfWork, stage: Stage) -> None:
+    """Try the stage on top of a write, and keep what it makes of the configuration now. Raises as applying it does.
+
+    That can be more than it was: a key that is new goes with its tenant, an engine is cordoned with its node.
+    """
+    in_question = _in_question(stage.document_patch, unit.patch)
+    if not in_question:
+        return
+    patch = _tried(unit, in_question)
+    if in_question == stage.document_patch and patch != stage.patch:
+        Stage.objects.filter(pk=stage.pk).update(patch=patch)
+
+
+def _in_question(document_patch: Document, patch: Document) -> Document:
+    """The part of a stage that a write with this patch could keep from being promoted.
+
+    Tenants and keys, which are many and are written all the time, are named by nothing but keys and routes. Where none
+    goes, neither with the write nor with the stage, the write can only be against what the stage makes of the same
+    tenants; that stands on the sections that tenants name.
+    """
+    written = patch.get("tenants", {})
+    removes = None in written.values() or any(None in entries.values() for entries in document_patch.values())
+    if removes or patch.keys() - {"tenants", "keys"}:
+        return document_patch
+    both = {name: change for name, change in document_patch.get("tenants", {}).items() if name in written}
+    if not both:
+        return {}
+    named = {section: entries for section, entries in document_patch.items() if "tenants" in REFERRERS.get(section, ())}
+    return {**named, "tenants": both}
 
 
 def _tried(unit: UnitOfWork, document_patch: Document) -> Document:

@@ -58,10 +58,12 @@ def looked(stage: Stage, **seen: Any) -> None:
     Stage.objects.filter(pk=stage.pk, state=StageState.RUNNING).update(**seen)
 
 
-def claim(now: datetime, every: timedelta) -> Stage | None:
-    """The stage, if a look at it is due; of several workers one gets it. A worker that dies leaves it to the next."""
+def claim(now: datetime, lasts: timedelta) -> Stage | None:
+    """The stage, if a look at it is due; of several workers one gets it. A worker that dies leaves it to the next, once
+    the look could have lasted no longer.
+    """
     stage = running()
     if stage is None or stage.look_at > now:
         return None
     mine = Stage.objects.filter(pk=stage.pk, state=StageState.RUNNING, look_at=stage.look_at)
-    return stage if mine.update(look_at=now + every) else None
+    return stage if mine.update(look_at=now + lasts) else None

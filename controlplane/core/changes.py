@@ -125,12 +125,16 @@ class Section:
     keys: Callable[[], list[str]]
     restore: Callable[[UnitOfWork, str, Document | None], None] | None = None
     compile_many: Callable[[Collection[str]], Mapping[str, Document]] | None = None
-    # Fields of an entry that are state: `restore` leaves them as they are, and nobody asks it for others.
+    # Fields of an entry that are state: no edit of a person's, and `restore` leaves them as they are.
     state: frozenset[str] = frozenset()
     # Of sections that people set: their part of the document of the whole configuration.
     written: Written | None = None
     # Sections are restored and written in this order where they reference each other (removals in the opposite one).
     order: int = 0
+
+    def is_edit(self, entry: Document | None) -> bool:
+        """Whether the patch of an entry (None: it is removed) changes more than state."""
+        return entry is None or bool(entry.keys() - self.state)
 
 
 sections: dict[str, Section] = {}

@@ -131,7 +131,12 @@ def refuse_if(problems: Sequence[Problem]) -> None:
 
 
 def refused(problems: Sequence[Problem]) -> Refused:
-    return Refused("; ".join(f"{p.path}: {p.message}" for p in problems[:SHOWN_PROBLEMS]), problems)
+    return Refused(shown(problems), problems)
+
+
+def shown(problems: Sequence[Problem]) -> str:
+    """The first few in words."""
+    return "; ".join(f"{problem.path}: {problem.message}" for problem in problems[:SHOWN_PROBLEMS])
 
 
 def merged(kind: type[Fields], current: Document, given: Mapping[str, Any]) -> Document:

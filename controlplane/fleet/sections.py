@@ -9,7 +9,7 @@ SECTIONS = (
     ALIASES.as_section(),
     POOLS.as_section(),
     # Not restored: they hold reported facts, secrets and cordons, and a rollback must not lift a cordon.
-    ENGINES.as_section(restorable=False),
+    ENGINES.as_section(restorable=False, state=frozenset({"cordoned"})),
     NODES.as_section(restorable=False, written=False),
     acts.SECTION,
 )

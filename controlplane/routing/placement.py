@@ -15,6 +15,9 @@ from wire import snapshot
 from wire.canonical import Document
 
 OVERRIDES_SECTION = "overrides"
+# Kind and name.
+Subject = tuple[str, str]
+Forced = Mapping[Subject, Mapping[str, snapshot.Override]]
 
 
 def standing_in(pools: Iterable[str]) -> dict[str, Document]:
@@ -22,27 +25,31 @@ def standing_in(pools: Iterable[str]) -> dict[str, Document]:
     found: dict[str, Document] = {pool: {"engines": [], "cordoned": []} for pool in pools}
     forced, now_ms = _overrides(), time.time_ns() // 1_000_000
     for pool, document in found.items():
-        document["override"] = _held({("pool", pool)}, forced, now_ms)
+        document["override"] = _held(forced, now_ms, ("pool", pool))
     rows = Engine.objects.filter(pool__name__in=list(found)).select_related("pool", "node").order_by("name")
     for row in rows:
         document = found[row.pool.name]
         if row.cordoned or (row.node is not None and row.node.cordoned):
             document["cordoned"].append(row.name)
         else:
-            held = _held({("pool", row.pool.name), ("engine", row.name)}, forced, now_ms)
+            held = _held(forced, now_ms, ("pool", row.pool.name), ("engine", row.name))
             document["engines"].append({"name": row.name, "override": held})
     return found
 
 
-def _overrides() -> dict[str, snapshot.Override]:
-    """By name. They are of an app beside this one, which tells of them through its section."""
+def _overrides() -> Forced:
+    """By subject and name. They are of an app beside this one, which tells of them through its section."""
     section = sections[OVERRIDES_SECTION]
-    contents = ((name, section.compile(name)) for name in section.keys())  # noqa: SIM118 - a function of the section
-    return {name: msgspec.convert(content, snapshot.Override) for name, content in contents if content is not None}
+    found: dict[Subject, dict[str, snapshot.Override]] = {}
+    for name in section.keys():  # noqa: SIM118 - a function of the section
+        if (content := section.compile(name)) is not None:
+            override = msgspec.convert(content, snapshot.Override)
+            found.setdefault((override.subject_kind, override.subject), {})[name] = override
+    return found
 
 
-def _held(subjects: set[tuple[str, str]], forced: Mapping[str, snapshot.Override], now_ms: int) -> Document | None:
-    on_these = {name: each for name, each in forced.items() if (each.subject_kind, each.subject) in subjects}
+def _held(forced: Forced, now_ms: int, *subjects: Subject) -> Document | None:
+    on_these = {name: each for subject in subjects for name, each in forced.get(subject, {}).items()}
     for turn in turns(on_these, now_ms):
         override = turn.override
         return {

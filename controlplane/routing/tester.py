@@ -21,11 +21,14 @@ from wire.snapshot import Route
 from wire.snapshot_checks import route_problems
 
 _NO_ROUTE = Route(order=0)
+# A rule takes some 150 bytes of the answer.
+TRIED_MAX = 500
 
 
 def explain(fields: Document) -> Document:
     """Each rule tried and why it did not match; of the one that did the pools and what stands in them, or its refusal.
 
+    Of more than TRIED_MAX rules, the first and the one that matched; `tried_left_out` says how many more were tried.
     `reason` is matched, rejected, no_route, or that for which gateways refuse the request before a rule is tried.
     Raises Refused where the question is put wrongly.
     """
@@ -92,7 +95,8 @@ def _answer(result: RouteResult, rules: dict[str, Route]) -> dict[str, Any]:
     rule = rules.get(result.rule, _NO_ROUTE)
     shares, fallbacks = rule.pools or {}, rule.fallbacks or {}
     in_order = sorted(fallbacks, key=lambda pool: (fallbacks[pool].order, pool))
-    cascade = _cascade(rule)
+    cascade, tried = _cascade(rule), result.tried
+    shown = tried if len(tried) <= TRIED_MAX else (*tried[: TRIED_MAX - 1], tried[-1])
     return {
         "reason": result.reason,
         "rule": result.rule or None,
@@ -101,7 +105,8 @@ def _answer(result: RouteResult, rules: dict[str, Route]) -> dict[str, Any]:
         "fallbacks": in_order,
         "cascade": cascade,
         "standing": standing_in(dict.fromkeys([*shares, *in_order, *([cascade["pool"]] if cascade else [])])),
-        "tried": [{"rule": tried.rule, "mismatch": tried.mismatch or None} for tried in result.tried],
+        "tried": [{"rule": each.rule, "mismatch": each.mismatch or None} for each in shown],
+        "tried_left_out": len(tried) - len(shown),
     }
 
 

@@ -54,6 +54,11 @@ def test_every_rule_that_was_tried_says_why_it_did_not_match():
     )
 
 
+def test_of_a_rule_for_many_names_some_are_said_and_how_many_more_there_are():
+    match = Match(tenants=names(*(f"t-{number:03}" for number in range(1000))))
+    assert why_not(match, FACTS) == "tenant 't' is not one of t-000, t-001, t-002, t-003, t-004 and 995 more"
+
+
 def test_fallbacks_follow_in_their_order_without_the_drawn_pool():
     route = Route(
         order=1,

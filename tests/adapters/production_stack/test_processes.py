@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,9 @@ MODEL = "team/chat"
 ENGINES = {"e-1": "http://10.0.0.1:8000", "e-2": "http://10.0.0.2:8000"}
 
 
-@pytest.fixture
-def live(tmp_path: Path) -> Iterator[Live]:
-    folder = tmp_path / "control-plane"
-    folder.mkdir()
-    with live_site(folder) as live:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with live_site(tmp_path_factory.mktemp("control-plane")) as live:
         live.rest.post("/models", {"name": MODEL, "max_context_tokens": 4096, "max_tokens": 1024})
         live.rest.post("/pools", {"name": "chat", "model": MODEL})
         for name, url in ENGINES.items():
@@ -33,15 +32,24 @@ def live(tmp_path: Path) -> Iterator[Live]:
         yield live
 
 
+@pytest.fixture
+def live(site: Live) -> Live:
+    """With both engines in service."""
+    for name in ENGINES:
+        site.rest.post(f"/engines/{name}/uncordon", {})
+    return site
+
+
 class Adapter:
     """The adapter's process, started as often as a test likes, and its file."""
 
     def __init__(self, live: Live, folder: Path) -> None:
         self.live, self.folder, self.file = live, folder, folder / "router.json"
+        self.name = f"router-{uuid.uuid4().hex[:8]}"
         join_token = folder / "join-token"
-        join_token.write_text(live.rest.post("/targets/join-tokens", {"kind": "gateway", "name": "router"})["secret"])
+        join_token.write_text(live.rest.post("/targets/join-tokens", {"kind": "gateway", "name": self.name})["secret"])
         self.argv = [
-            sys.executable, "-m", "adapters.production_stack.cli", "--control-url", live.address, "--name", "router",
+            sys.executable, "-m", "adapters.production_stack.cli", "--control-url", live.address, "--name", self.name,
             "--join-token-file", str(join_token), "--state-dir", str(folder / "state"), "--file", str(self.file),
         ]  # fmt: skip
 
@@ -52,7 +60,8 @@ class Adapter:
         return [url for url, _ in read(self.file.read_bytes()).backends] if self.file.exists() else []
 
     def target(self) -> Any:
-        (target,) = self.live.rest.get("/config/convergence")["targets"]
+        targets = self.live.rest.get("/config/convergence")["targets"]
+        (target,) = [target for target in targets if target["name"] == self.name]
         return target
 
 
@@ -99,7 +108,10 @@ def test_whatever_moment_it_is_killed_at_the_file_is_whole_and_it_goes_on_withou
                 adapter.addresses()
             process.kill()
         assert ENGINES["e-2"] in adapter.addresses()
-    live.kill()
     adapter.file.unlink()
-    with adapter.process() as process:
-        process.wait_until(lambda: ENGINES["e-2"] in adapter.addresses(), "the file from the last known good slice")
+    live.kill()
+    try:
+        with adapter.process() as process:
+            process.wait_until(lambda: ENGINES["e-2"] in adapter.addresses(), "the file from the last known good slice")
+    finally:
+        live.start()

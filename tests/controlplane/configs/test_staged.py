@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from controlplane.configs import stage_watch
+from controlplane.configs import stage_watch, stages
 from controlplane.configs.heads import Heads
 from controlplane.configs.models import Revision, Stage
 from controlplane.core.models import AuditEntry, Role
 from controlplane.telemetry import query
 from controlplane.tenants.models import TemporaryLimits
+from tests.controlplane.configs.conftest import ENGINE
 from tests.controlplane.conftest import REASON, Rest
 from tests.controlplane.core.people import person, token_of
 
@@ -145,8 +146,8 @@ def test_people_of_some_tenants_are_refused_as_others_are_and_told_what_is_at_th
     assert (own.status_code, own.json()["code"]) == (409, "staged")
     assert [problem["path"] for problem in own.json()["problems"]] == ["/tenants/acme"]
     assert ops.patch("/tenants/acme", {"rpm_limit": 30}).status_code == 200
-    # What it changes at another tenant has come to nothing meanwhile.
-    Stage.objects.update(document_patch={"tenants": {"other": {"models": ["org/gone"]}}})
+    # What it changes at another tenant has come to nothing meanwhile; as it removes something, all of it is tried.
+    Stage.objects.update(document_patch={"tenants": {"other": {"models": ["org/gone"]}}, "routes": {"all": None}})
     whole, part = (rest.patch("/tenants/acme", {"rpm_limit": 3}) for rest in (fleet, ops))
     for answer in (whole, part):
         assert (answer.status_code, answer.json()["code"]) == (409, "staged")
@@ -165,6 +166,67 @@ def test_what_is_done_in_an_incident_is_not_held_up(gateways: Any, fleet: Rest, 
     assert TemporaryLimits.objects.count() == 1
     engine = newest().newest.slice("gateway", "gw-1").content["engines"]["e-1"]  # type: ignore[union-attr]
     assert (engine["served_model"], engine["cordoned"]) == ("other", True)
+
+
+def test_nor_is_it_at_what_the_stage_removes(
+    gateways: Any, fleet: Rest, target_of: Any, newest: Callable[[], Heads]
+) -> None:
+    gone = {"tenants": {"acme": None}, "engines": {"e-1": None}, "routes": {"all": None}}
+    stage = begun(fleet, "&allow_removals=true", patch=gone)
+    engine = {"name": "e-1", "state": "up", "kv_capacity_tokens": 5000}
+    report = {"version": "1", "gpu_source": "nvml", "simulated": False, "gpus": [], "engines": [engine], "acts": []}
+    override = {"subject_kind": "engine", "subject": "e-1", "state": "open", "expires_in_seconds": 60}
+    for rest, path, body in (
+        (fleet, "/engines/e-1/cordon", {}),
+        (fleet, "/nodes/n-1/cordon", {}),
+        (fleet, "/tenants/acme/temporary-limits", {"tpm_limit": 1, "expires_in_seconds": 60}),
+        (fleet, "/tenants/acme/keys", {}),
+        (target_of("node", "n-1"), "/nodes/report", report),
+    ):
+        answer = rest.post(path, body)
+        assert answer.status_code in (200, 201), answer.content
+    # The key that is new goes with its tenant: its targets get what holds together.
+    content = newest().newest.slice("gateway", "gw-1").content  # type: ignore[union-attr]
+    assert (content["tenants"], content["keys"], content["engines"]) == ({}, {}, {})
+    assert fleet.post("/overrides", override).status_code == 201
+    refused = fleet.post(f"{stage}/promote")
+    assert refused.status_code == 422
+    assert "override" in refused.json()["detail"]
+
+
+def test_an_engine_that_it_makes_is_cordoned_with_its_node(
+    gateways: Any, fleet: Rest, newest: Callable[[], Heads]
+) -> None:
+    begun(fleet, patch={"engines": {"e-2": {field: value for field, value in ENGINE.items() if field != "name"}}})
+    for act, cordoned in (("cordon", True), ("uncordon", False)):
+        assert fleet.post(f"/nodes/n-1/{act}").status_code == 200
+        engines = newest().newest.slice("gateway", "gw-1").content["engines"]  # type: ignore[union-attr]
+        assert [engine["cordoned"] for engine in engines.values()] == [cordoned, cordoned]
+
+
+def test_a_tenants_write_costs_no_more_however_many_others_it_changes(
+    gateways: Any, fleet: Rest, django_assert_max_num_queries: Any
+) -> None:
+    names = ["acme", *(f"t-{number}" for number in range(60))]
+    for name in names[1:]:
+        fleet.post("/tenants", {"name": name})
+    silver = {"tenants": {name: {"default_priority_class": "silver"} for name in names}}
+    stage = begun(fleet, patch={**silver, "priority_classes": {"silver": {"rank": 2}}})
+    for path, send, body in (
+        ("/tenants", fleet.post, {"name": "new"}),
+        ("/tenants/new/keys", fleet.post, {}),
+        ("/tenants/new", fleet.patch, {"tpm_limit": 2}),
+        ("/tenants/acme", fleet.patch, {"tpm_limit": 2}),
+    ):
+        with django_assert_max_num_queries(50):
+            assert send(path, body).status_code in (200, 201)
+    # What is against what it makes of the same tenant is seen all the same.
+    fleet.post("/priority-classes", {"name": "gold", "rank": 1})
+    answer = fleet.patch("/tenants/acme", {"priority_classes": ["gold"]})
+    assert (answer.status_code, answer.json()["code"]) == (409, "staged")
+    assert [problem["path"].split("/")[:3] for problem in answer.json()["problems"]] == [["", "tenants", "acme"]]
+    assert fleet.post(f"{stage}/promote").status_code == 200
+    assert fleet.get("/tenants/acme").json()["default_priority_class"] == "silver"
 
 
 def test_promotion_gives_it_to_all_with_what_others_changed_meanwhile(
@@ -319,6 +381,28 @@ def test_one_worker_looks_and_one_that_died_is_followed_by_another(gateways: Any
     assert stage_watch.look(now)
     assert not stage_watch.look(now)
     assert stage_watch.look(now + timedelta(seconds=5))
+
+
+def test_while_a_slow_query_is_asked_nobody_else_looks(
+    gateways: Any, fleet: Rest, newest: Callable[[], Heads], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(fleet, watch={"expression": "up", "for_seconds": 30}, then="promote")
+    acknowledge(gateways[0], newest())
+    now = timezone.now()
+    others: list[bool] = []
+
+    def slow(promql: str, at_ms: int) -> list[query.Sample]:
+        others.append(stage_watch.look(now + timedelta(seconds=29)))
+        return [query.Sample({}, at_ms, 1.0)]
+
+    monkeypatch.setattr(query, "instant", slow)
+    assert stage_watch.look(now)
+    assert others == [False]
+    assert stages.claim(now + timedelta(seconds=4), timedelta(seconds=35)) is None
+    # One that is killed meanwhile gives nothing back.
+    assert stages.claim(now + timedelta(seconds=5), timedelta(seconds=35)) is not None
+    assert not stage_watch.look(now + timedelta(seconds=39))
+    assert stage_watch.look(now + timedelta(seconds=40))
 
 
 def test_a_dry_run_shows_the_patch_and_begins_nothing(gateways: Any, fleet: Rest) -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from controlplane.routing.tester import TRIED_MAX
+
 REQUEST = {
     "model": "org/llama",
     "tenant": "acme",
@@ -57,6 +59,18 @@ def test_it_tells_that_no_rule_matches(viewer):
     answer = viewer.post("/routes/test", {**REQUEST, "max_tokens": 1000}).json()
     assert (answer["reason"], answer["rule"]) == ("no_route", None)
     assert len(answer["tried"]) == 4
+
+
+def test_of_many_rules_the_first_and_the_matching_one_are_told_and_how_many_are_not(viewer, pools):
+    others = {f"r-{number:03}": {"match": {"tenants": []}, "pools": {"short": 1000}} for number in range(TRIED_MAX)}
+    last = {"z": {"pools": {"long": 1000}}}
+    for routes, rule in ((others | last, "z"), (others, None)):
+        answer = viewer.post("/routes/test", {**REQUEST, "routes": routes}).json()
+        assert answer["rule"] == rule
+        assert len(answer["tried"]) == TRIED_MAX
+        assert answer["tried"][0]["rule"] == "r-000"
+        assert answer["tried_left_out"] == len(routes) - TRIED_MAX
+        assert (answer["tried"][-1]["mismatch"] is None) == (rule is not None)
 
 
 def test_a_request_described_wrongly_is_refused(viewer):
