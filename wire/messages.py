@@ -189,11 +189,19 @@ _SnakeName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}$(?!\n)")]
 _Figure = Annotated[int, Meta(ge=-(2**53 - 1), le=2**53 - 1)]
 
 
+class StageNote(Struct, frozen=True, omit_defaults=True):
+    """What one stage of a request's way did: how long it took in microseconds, and the numbers that it weighed."""
+
+    stage: _SnakeName
+    took_us: Annotated[int, Meta(ge=0, le=2**53 - 1)] = 0
+    numbers: Annotated[dict[_SnakeName, _Figure], Meta(max_length=32)] = {}
+
+
 class Decision(Struct, frozen=True, omit_defaults=True, rename={"priority_class": "class"}):
     """Why a gateway admitted or refused one request, with the numbers it weighed.
 
     `at`: when the request came, Unix time in ms. `stage`: where its way ended. `reason`: `admitted`, or the named
-    reason of a refusal, whose answer had `status`; `message` is what its client was told.
+    reason of a refusal, whose answer had `status`; `message` is what its client was told. `stages`: its way, in order.
     """
 
     request_id: Annotated[str, Meta(min_length=1, max_length=128)]
@@ -207,6 +215,7 @@ class Decision(Struct, frozen=True, omit_defaults=True, rename={"priority_class"
     pool: ShortText = "unknown"
     message: LongText = ""
     numbers: Annotated[dict[_SnakeName, _Figure], Meta(max_length=64)] = {}
+    stages: Annotated[list[StageNote], Meta(max_length=32)] = []
 
 
 class LastKnownGood(Struct, frozen=True):

@@ -67,6 +67,19 @@ class TemporaryLimits(Struct, frozen=True, omit_defaults=True):
     daily_token_budget: Count | UnsetType = UNSET
 
 
+class SchemaLimits(Struct, frozen=True, omit_defaults=True):
+    """What a JSON schema that constrains an answer may be. Source: seed 1, section 17.
+
+    `max_depth`: of objects and arrays within each other. `max_alternatives`: branches of one anyOf or oneOf, values of
+    one enum. `max_distinct`: different schemas of the tenant within an hour, each of which engines compile anew.
+    """
+
+    max_bytes: Positive = 65_536
+    max_depth: Positive = 16
+    max_alternatives: Positive = 256
+    max_distinct: Positive = 200
+
+
 class Tenant(Struct, frozen=True, omit_defaults=True):
     """Limits of one tenant. An absent limit is no limit; absent `models`/`priority_classes` allow all.
 
@@ -89,6 +102,7 @@ class Tenant(Struct, frozen=True, omit_defaults=True):
     temporary: TemporaryLimits | UnsetType = UNSET
     session_limits: str | UnsetType = UNSET
     cache_policy: str | UnsetType = UNSET
+    schema_limits: SchemaLimits = SchemaLimits()
 
 
 class Key(Struct, frozen=True, omit_defaults=True):
@@ -121,13 +135,14 @@ class SessionLimits(Struct, frozen=True, omit_defaults=True):
     """What one session (`X-Session-Id`) of a tenant may take. An absent limit is no limit. Source: seed 1, section 14.
 
     `max_iterations`: model calls. `max_depth`: of `X-Agent-Depth`. `max_repeated_calls`: the same tool with the same
-    arguments in a row. A session that nobody used for `idle_ms` is forgotten.
+    arguments in a row. `max_cost_micros`: by the models' prices. A session that nobody used for `idle_ms` is forgotten.
     """
 
     max_iterations: Positive | UnsetType = UNSET
     max_tokens: Positive | UnsetType = UNSET
     max_depth: Count | UnsetType = UNSET
     max_repeated_calls: Positive | UnsetType = UNSET
+    max_cost_micros: Count | UnsetType = UNSET
     idle_ms: Millis = 3_600_000
 
 
@@ -141,8 +156,8 @@ class ExactCache(Struct, frozen=True, omit_defaults=True):
 class SemanticCache(Struct, frozen=True, omit_defaults=True):
     """Answers to a question that means the same: at least `similarity_permille` by `embedding_model`.
 
-    Only answers that somebody approved or that were verified are given again (`only_verified`). Source: seed 1,
-    section 12.
+    Only answers that somebody approved or that were verified are given again (`only_verified`). A question with one of
+    the words `time_bound` in it is kept for `time_bound_ttl_ms` alone. Source: seed 1, section 12.
     """
 
     embedding_model: str
@@ -150,6 +165,8 @@ class SemanticCache(Struct, frozen=True, omit_defaults=True):
     ttl_ms: Millis = 3_600_000
     max_entries: Positive = 10_000
     only_verified: bool = True
+    time_bound: dict[Annotated[str, Meta(min_length=1, max_length=64)], Literal[True]] = {}
+    time_bound_ttl_ms: Millis = 300_000
 
 
 class CachePolicy(Struct, frozen=True, omit_defaults=True):
@@ -160,13 +177,19 @@ class CachePolicy(Struct, frozen=True, omit_defaults=True):
 
 
 class Model(Struct, frozen=True, omit_defaults=True):
-    """`tokenizer` is the SHA-256 of an artifact (a Hugging Face tokenizer.json)."""
+    """`tokenizer` and `chat_template` are SHA-256 of artifacts: a Hugging Face tokenizer.json, a Jinja template.
+
+    Prices are of a token, in millionths of whatever money the fleet is accounted in.
+    """
 
     max_context_tokens: Positive
     default_max_tokens: Positive
     max_tokens: Positive
     kv_bytes_per_token: Count = 0
     tokenizer: Sha256 | UnsetType = UNSET
+    chat_template: Sha256 | UnsetType = UNSET
+    prompt_token_cost_micros: Count = 0
+    output_token_cost_micros: Count = 0
     cache_policy: str | UnsetType = UNSET
 
 
@@ -177,9 +200,15 @@ class Alias(Struct, frozen=True):
 
 
 class BreakerThresholds(Struct, frozen=True, omit_defaults=True):
-    """When the automatic breaker of an engine opens, and for how long. Source: seed 1, section 9."""
+    """When the automatic breaker of an engine, or of a whole pool, opens, and for how long. Source: seed 1, section 9.
+
+    An answer whose first token takes longer than `timeout_ms` (0: none does) counts among the timeouts; those have a
+    share of their own, since an engine that is merely full makes them too.
+    """
 
     error_permille: PerMille = 200
+    timeout_permille: PerMille = 500
+    timeout_ms: Millis = 0
     minimum_requests: Positive = 20
     window_ms: Millis = 30_000
     cooldown_ms: Millis = 10_000
@@ -187,7 +216,11 @@ class BreakerThresholds(Struct, frozen=True, omit_defaults=True):
 
 
 class Pool(Struct, frozen=True, omit_defaults=True):
-    """Engines that serve one model version for one kind of work."""
+    """Engines that serve one model version for one kind of work.
+
+    `max_concurrency`: requests at its engines together, over all gateways. `adaptive_concurrency`: gateways find the
+    number themselves, from time to first token and queue time, `max_concurrency` being the most.
+    """
 
     model: str
     work: Literal["short", "long", "batch", "embedding", "rerank"] = "short"
@@ -195,6 +228,8 @@ class Pool(Struct, frozen=True, omit_defaults=True):
     queue_cap: Count = 64
     queue_ttl_ms: Millis = 5_000
     stale_telemetry: Literal["close", "hold", "open"] = "hold"
+    max_concurrency: Positive | UnsetType = UNSET
+    adaptive_concurrency: bool = False
     ttft_slo_ms: Millis | UnsetType = UNSET
     tpot_slo_ms: Millis | UnsetType = UNSET
     e2e_slo_ms: Millis | UnsetType = UNSET

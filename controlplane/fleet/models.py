@@ -53,7 +53,9 @@ class Artifact(models.Model):
     """A file that targets fetch by its SHA-256: a tokenizer or a chat template. Immutable."""
 
     sha256 = models.CharField(max_length=64, unique=True)
-    kind = models.CharField(max_length=32, choices=[("tokenizer", _("tokenizer"))])
+    kind = models.CharField(
+        max_length=32, choices=[("tokenizer", _("tokenizer")), ("chat_template", _("chat template"))]
+    )
     name = models.CharField(max_length=200)
     size_bytes = models.PositiveBigIntegerField()
     content = models.BinaryField()
@@ -69,6 +71,9 @@ class Model(models.Model):
     default_max_tokens = models.PositiveBigIntegerField(default=512)
     max_tokens = models.PositiveBigIntegerField(default=4096)
     kv_bytes_per_token = models.PositiveBigIntegerField(default=0)
+    chat_template = models.ForeignKey(Artifact, null=True, on_delete=models.PROTECT, related_name="templates_of")
+    prompt_token_cost_micros = models.PositiveBigIntegerField(default=0)
+    output_token_cost_micros = models.PositiveBigIntegerField(default=0)
     # The name of one; whether there is one is checked where the whole configuration is.
     cache_policy = models.CharField(max_length=63, blank=True)
 
@@ -112,11 +117,15 @@ class Pool(models.Model):
     queue_cap = models.PositiveBigIntegerField(default=64)
     queue_ttl_ms = models.PositiveBigIntegerField(default=5000)
     stale_telemetry = models.CharField(max_length=16, choices=StaleTelemetry.choices, default=StaleTelemetry.HOLD)
+    max_concurrency = models.PositiveBigIntegerField(null=True)
+    adaptive_concurrency = models.BooleanField(default=False)
     ttft_slo_ms = models.PositiveBigIntegerField(null=True)
     tpot_slo_ms = models.PositiveBigIntegerField(null=True)
     e2e_slo_ms = models.PositiveBigIntegerField(null=True)
     objective_permille = models.PositiveIntegerField(default=950)
     breaker_error_permille = models.PositiveIntegerField(default=200)
+    breaker_timeout_permille = models.PositiveIntegerField(default=500)
+    breaker_timeout_ms = models.PositiveBigIntegerField(default=0)
     breaker_minimum_requests = models.PositiveBigIntegerField(default=20)
     breaker_window_ms = models.PositiveBigIntegerField(default=30_000)
     breaker_cooldown_ms = models.PositiveBigIntegerField(default=10_000)

@@ -33,6 +33,7 @@ class SessionLimits(models.Model):
     max_tokens = models.PositiveBigIntegerField(null=True)
     max_depth = models.PositiveBigIntegerField(null=True)
     max_repeated_calls = models.PositiveBigIntegerField(null=True)
+    max_cost_micros = models.PositiveBigIntegerField(null=True)
     idle_ms = models.PositiveBigIntegerField(default=3_600_000)
 
     def __str__(self) -> str:
@@ -69,6 +70,8 @@ class Tenant(models.Model):
     schedule = models.JSONField(default=dict)
     session_limits = models.ForeignKey(SessionLimits, null=True, on_delete=models.PROTECT, related_name="tenants")
     cache_policy = models.ForeignKey(CachePolicy, null=True, on_delete=models.PROTECT, related_name="tenants")
+    # In the form of `wire.snapshot.SchemaLimits`; what is absent is as there.
+    schema_limits = models.JSONField(default=dict)
     created_at = models.DateTimeField(auto_now_add=True)
     # Last: from here on `models` in this class is the field. Scripts know it by this name.
     models = models.JSONField(null=True)

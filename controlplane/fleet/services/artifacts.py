@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
@@ -16,6 +17,7 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Conflict, NotFound, TooLarge
 from controlplane.core.nouns import PAGE_ROWS, page_of, some_of
 from controlplane.fleet import models as rows
+from policy.chat_template import BadTemplate, check_template
 from wire.canonical import Document
 from wire.problems import Problem
 
@@ -25,7 +27,7 @@ NOUN, CHUNK_BYTES = "artifact", 1 << 20
 
 
 class ArtifactFields(f.Fields):
-    kind: Literal["tokenizer"]
+    kind: Literal["tokenizer", "chat_template"]
     name: Annotated[f.Text, Field(min_length=1, max_length=200)]
 
 
@@ -60,8 +62,8 @@ def check(kind: str, name: str, content: bytes) -> CheckedFile:
     Raises Refused.
     """
     fields = f.read(ArtifactFields, {"kind": kind, "name": name})
-    if problem := _tokenizer_problem(content):
-        f.refuse_if([Problem("/", "tokenizer", problem)])
+    if problem := _PROBLEM_OF[fields.kind](content):
+        f.refuse_if([Problem("/", fields.kind, problem)])
     return CheckedFile(fields.kind, fields.name, content, hashlib.sha256(content).hexdigest())
 
 
@@ -76,6 +78,22 @@ def _tokenizer_problem(content: bytes) -> str | None:
             raise
         return f"this is no Hugging Face tokenizer.json that can be used: {str(error)[:200]}"
     return None
+
+
+def _chat_template_problem(content: bytes) -> str | None:
+    try:
+        check_template(content.decode())
+    except UnicodeDecodeError:
+        return "send the text of a Jinja chat template; these bytes are not UTF-8"
+    except BadTemplate as error:
+        return f"this is no Jinja chat template that can be used: {str(error)[:200]}"
+    return None
+
+
+_PROBLEM_OF: Mapping[str, Callable[[bytes], str | None]] = {
+    "tokenizer": _tokenizer_problem,
+    "chat_template": _chat_template_problem,
+}
 
 
 def describe(row: rows.Artifact) -> Document:
@@ -109,9 +127,10 @@ def get(sha256: str) -> rows.Artifact:
     return row
 
 
-def find_locked(sha256: str) -> rows.Artifact | None:
-    """The artifact, held until the transaction ends, so that what refers to it stays true."""
-    return _without_content().select_for_update().filter(sha256=sha256).first()
+def find_locked(sha256: str, kind: str = "") -> rows.Artifact | None:
+    """The artifact (of this kind alone), held until the transaction ends, so that what refers to it stays true."""
+    of_kind = {"kind": kind} if kind else {}
+    return _without_content().select_for_update().filter(sha256=sha256, **of_kind).first()
 
 
 def create(unit: UnitOfWork, file: CheckedFile) -> rows.Artifact:
@@ -129,7 +148,8 @@ def delete(unit: UnitOfWork, sha256: str) -> None:
     row = find_locked(_known_form(sha256))
     if row is None:
         raise NotFound(f"there is no artifact {sha256}")
-    users = [f"model {name!r}" for name in row.models.order_by("name").values_list("name", flat=True)]
+    models = row.models.all() | row.templates_of.all()
+    users = [f"model {name!r}" for name in models.distinct().order_by("name").values_list("name", flat=True)]
     if users:
         raise Conflict(f"artifact {sha256} is used by {some_of(users)}; change these first", code="in_use")
     unit.record(NOUN, sha256, describe(row), None)

@@ -12,15 +12,21 @@ from wire.canonical import Document
 from wire.problems import Problem
 
 _PLAIN = (
-    "work", "kv_admit_permille", "queue_cap", "queue_ttl_ms", "stale_telemetry",
+    "work", "kv_admit_permille", "queue_cap", "queue_ttl_ms", "stale_telemetry", "max_concurrency",
+    "adaptive_concurrency",
     "ttft_slo_ms", "tpot_slo_ms", "e2e_slo_ms", "objective_permille",
 )  # fmt: skip
 
 
 class BreakerFields(f.Fields):
-    """When the automatic breaker of an engine opens, and for how long."""
+    """When the automatic breaker of an engine, or of the whole pool, opens, and for how long.
+
+    An answer whose first token takes longer than `timeout_ms` counts among the timeouts; 0: none does.
+    """
 
     error_permille: f.PerMille = f.default_of(rows.Pool, "breaker_error_permille")
+    timeout_permille: f.PerMille = f.default_of(rows.Pool, "breaker_timeout_permille")
+    timeout_ms: f.Millis = f.default_of(rows.Pool, "breaker_timeout_ms")
     minimum_requests: f.Positive = f.default_of(rows.Pool, "breaker_minimum_requests")
     window_ms: f.Millis = f.default_of(rows.Pool, "breaker_window_ms")
     cooldown_ms: f.Millis = f.default_of(rows.Pool, "breaker_cooldown_ms")
@@ -28,7 +34,11 @@ class BreakerFields(f.Fields):
 
 
 class PoolFields(f.Fields):
-    """SLO fields that are null are not part of the goodput judgement."""
+    """SLO fields that are null are not part of the goodput judgement.
+
+    `max_concurrency`: requests at its engines together; null: as many as KV cache admits. `adaptive_concurrency`:
+    gateways find the number themselves, that one being the most.
+    """
 
     model: f.ModelName
     work: Literal["short", "long", "batch", "embedding", "rerank"] = f.default_of(rows.Pool, "work")
@@ -36,6 +46,8 @@ class PoolFields(f.Fields):
     queue_cap: f.Count = f.default_of(rows.Pool, "queue_cap")
     queue_ttl_ms: f.Millis = f.default_of(rows.Pool, "queue_ttl_ms")
     stale_telemetry: Literal["close", "hold", "open"] = f.default_of(rows.Pool, "stale_telemetry")
+    max_concurrency: f.Positive | None = None
+    adaptive_concurrency: bool = f.default_of(rows.Pool, "adaptive_concurrency")
     ttft_slo_ms: f.Millis | None = None
     tpot_slo_ms: f.Millis | None = None
     e2e_slo_ms: f.Millis | None = None

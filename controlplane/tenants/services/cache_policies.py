@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec.structs import fields as fields_of
+from pydantic import Field
 
 from controlplane.core import fields as f
-from controlplane.core.nouns import Noun, present
+from controlplane.core.nouns import Noun, as_set, present
 from controlplane.tenants import models as rows
 from wire import snapshot
 from wire.canonical import Document
@@ -26,7 +27,8 @@ class ExactCacheFields(f.Fields):
 class SemanticCacheFields(f.Fields):
     """Answers to a question that means the same: at least `similarity_permille` by `embedding_model`.
 
-    `only_verified`: those alone that somebody approved or that were verified.
+    `only_verified`: those alone that somebody approved or that were verified. A question with one of the words
+    `time_bound` in it is kept for `time_bound_ttl_ms`.
     """
 
     embedding_model: f.ModelName
@@ -34,6 +36,8 @@ class SemanticCacheFields(f.Fields):
     ttl_ms: f.Millis = _SEMANTIC["ttl_ms"]
     max_entries: f.Positive = _SEMANTIC["max_entries"]
     only_verified: bool = _SEMANTIC["only_verified"]
+    time_bound: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=100)] = []
+    time_bound_ttl_ms: f.Millis = _SEMANTIC["time_bound_ttl_ms"]
 
 
 class CachePolicyFields(f.Fields):
@@ -57,7 +61,13 @@ class CachePolicyNoun(Noun[rows.CachePolicy]):
         return {"name": row.name, "exact": row.exact, "semantic": row.semantic}
 
     def wire_form(self, row: rows.CachePolicy) -> Document:
-        return present({"exact": row.exact, "semantic": row.semantic})
+        semantic = row.semantic and {**row.semantic, "time_bound": as_set(row.semantic.get("time_bound", []))}
+        return present({"exact": row.exact, "semantic": semantic})
+
+    def from_wire(self, content: Document) -> Document:
+        if semantic := content.get("semantic"):
+            return {**content, "semantic": {**semantic, "time_bound": list(semantic.get("time_bound", {}))}}
+        return content
 
     def users(self, row: rows.CachePolicy) -> list[str]:
         return [f"tenant {name!r}" for name in row.tenants.order_by("name").values_list("name", flat=True)]

@@ -17,6 +17,7 @@ class SessionLimitsFields(f.Fields):
     max_tokens: f.Positive | None = None
     max_depth: f.Count | None = None
     max_repeated_calls: f.Positive | None = None
+    max_cost_micros: f.Count | None = None
     idle_ms: f.Millis = f.default_of(rows.SessionLimits, "idle_ms")
 
 

@@ -33,8 +33,13 @@ _LIMITS = ("tpm_limit", "rpm_limit", "max_parallel_requests", "max_tokens_cap", 
 _NAME_LISTS = ("models", "priority_classes")
 # Fields that name what is looked up here.
 _REFERENCES = ("priority_classes", "default_priority_class", "session_limits", "cache_policy")
+_SCHEMAS = snapshot.SchemaLimits()
 # What the configuration need not say.
-_DEFAULTS: Document = {"time_zone": f.default_of(rows.Tenant, "time_zone"), "schedule": {}}
+_DEFAULTS: Document = {
+    "time_zone": f.default_of(rows.Tenant, "time_zone"),
+    "schedule": {},
+    "schema_limits": msgspec.structs.asdict(_SCHEMAS),
+}
 
 
 def _known(time_zone: str) -> str:
@@ -46,6 +51,15 @@ def _known(time_zone: str) -> str:
 TimeZone = Annotated[
     str, f.Like(snapshot.TimeZone, "give an IANA time zone of 1 to 64 characters"), AfterValidator(_known)
 ]
+
+
+class SchemaLimitsFields(f.Fields):
+    """What a JSON schema that constrains an answer may be."""
+
+    max_bytes: f.Positive = _SCHEMAS.max_bytes
+    max_depth: f.Positive = _SCHEMAS.max_depth
+    max_alternatives: f.Positive = _SCHEMAS.max_alternatives
+    max_distinct: f.Positive = _SCHEMAS.max_distinct
 
 
 class TenantFields(f.Fields):
@@ -69,6 +83,7 @@ class TenantFields(f.Fields):
     default_priority_class: f.Name | None = None
     session_limits: f.Name | None = None
     cache_policy: f.Name | None = None
+    schema_limits: SchemaLimitsFields = SchemaLimitsFields()
 
 
 class TenantNoun(Noun[rows.Tenant]):
@@ -93,6 +108,7 @@ class TenantNoun(Noun[rows.Tenant]):
             "default_priority_class": row.default_priority_class or None,
             "session_limits": row.session_limits.name if row.session_limits else None,
             "cache_policy": row.cache_policy.name if row.cache_policy else None,
+            "schema_limits": {**_DEFAULTS["schema_limits"], **row.schema_limits},
             "created_at": f.iso(row.created_at),
         }
 

@@ -27,6 +27,8 @@ def test_a_model_compiles_with_its_tokenizer(upload, admin, tokenizer_file):
         "max_tokens": 4096,
         "kv_bytes_per_token": 9,
         "tokenizer": digest,
+        "prompt_token_cost_micros": 0,
+        "output_token_cost_micros": 0,
     }
     assert type_problems(content, snapshot.Model) == []
 

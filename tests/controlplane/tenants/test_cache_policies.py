@@ -19,7 +19,7 @@ def model(admin):
 
 @pytest.mark.usefixtures("model")
 def test_a_policy_is_made_with_the_defaults_of_the_wire_format_and_told(operator):
-    semantic = {"embedding_model": "acme/embed", "similarity_permille": 970}
+    semantic = {"embedding_model": "acme/embed", "similarity_permille": 970, "time_bound": ["today"]}
     made = operator.post("/cache-policies", {"name": "faq", "exact": {"ttl_ms": 60_000}, "semantic": semantic})
     assert made.status_code == 201, made.content
     defaults = snapshot.SemanticCache(embedding_model="acme/embed")
@@ -29,9 +29,12 @@ def test_a_policy_is_made_with_the_defaults_of_the_wire_format_and_told(operator
         "ttl_ms": defaults.ttl_ms,
         "max_entries": defaults.max_entries,
         "only_verified": defaults.only_verified,
+        "time_bound": ["today"],
+        "time_bound_ttl_ms": defaults.time_bound_ttl_ms,
     }
     content = compiled("cache_policies", "faq")
     assert type_problems(content, snapshot.CachePolicy) == []
+    assert content["semantic"]["time_bound"] == {"today": True}
     assert content["exact"] == {"ttl_ms": 60_000, "max_entries": snapshot.ExactCache().max_entries}
     operator.patch("/cache-policies/faq", {"semantic": None})
     assert set(compiled("cache_policies", "faq")) == {"exact"}

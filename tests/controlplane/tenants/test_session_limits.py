@@ -7,7 +7,9 @@ from tests.controlplane.core.configuration import compiled
 from wire import snapshot
 from wire.problems import type_problems
 
-LIMITS = {"max_iterations": 50, "max_tokens": 200_000, "max_depth": 0, "max_repeated_calls": 3}
+LIMITS = {
+    "max_iterations": 50, "max_tokens": 200_000, "max_depth": 0, "max_repeated_calls": 3, "max_cost_micros": 900_000,
+}  # fmt: skip
 
 
 def test_session_limits_are_made_changed_and_told(operator):
@@ -17,7 +19,7 @@ def test_session_limits_are_made_changed_and_told(operator):
     operator.patch("/session-limits/agents", {"max_tokens": None, "idle_ms": 60_000})
     content = compiled("session_limits", "agents")
     assert type_problems(content, snapshot.SessionLimits) == []
-    assert content == {"max_iterations": 50, "max_depth": 0, "max_repeated_calls": 3, "idle_ms": 60_000}
+    assert content == {**{name: value for name, value in LIMITS.items() if name != "max_tokens"}, "idle_ms": 60_000}
 
 
 def test_limits_out_of_range_are_refused_by_field(operator):
