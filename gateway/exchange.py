@@ -7,7 +7,8 @@ import contextlib
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gateway.measure import PromptSize
@@ -31,6 +32,15 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _NOT_MEASURED = PromptSize(0, "")
 _NOT_ROUTED = RouteResult("", "", (), "")
 _JSON: Header = (b"content-type", b"application/json")
+
+
+@dataclass(slots=True)
+class Note:
+    """What one stage did (wire.messages.StageNote)."""
+
+    stage: str
+    numbers: dict[str, int]
+    took_us: int = 0
 
 
 class ClientLeft(Exception):
@@ -73,11 +83,31 @@ class Exchange:
         self.estimated_output_tokens = 0
         self.first_byte_at: float | None = None
         self.last_byte_at: float | None = None
+        # Each stage that was entered, in order, with the numbers that it weighed (`note`).
+        self.notes: list[Note] = []
         # the answer
         self.body_is_read = False
+        # Hears every part of a successful answer as it is sent: one that is to be kept.
+        self.on_part: Callable[[bytes], None] | None = None
         self.begun = False
         self.client_left = False
         self._watcher: asyncio.Future[Message] | None = None
+
+    @contextlib.contextmanager
+    def noting(self, stage: str) -> Iterator[None]:
+        """Note that a stage is entered, and how long it takes."""
+        note = Note(stage, {})
+        self.notes.append(note)
+        begun = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            note.took_us = (time.monotonic_ns() - begun) // 1000
+
+    def note(self, **numbers: int) -> None:
+        """Numbers that the stage which runs has weighed, for the log of decisions."""
+        if self.notes:
+            self.notes[-1].numbers.update(numbers)
 
     def read_headers(self) -> None:
         """Index the request's headers. Raises: Refused (`headers_too_large`, `bad_header`)."""
@@ -143,6 +173,8 @@ class Exchange:
     async def answer(self, status: int, headers: Iterable[Header], body: bytes) -> None:
         """A whole answer in one go."""
         self.stop_watching()
+        if status == 200 and self.on_part is not None:
+            self.on_part(body)
         await self._begin(status, (*headers, (b"content-length", b"%d" % len(body))))
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
@@ -153,10 +185,14 @@ class Exchange:
         await self._begin(200, headers)
 
     async def stream(self, data: bytes) -> None:
+        if self.on_part is not None:
+            self.on_part(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end_stream(self, last: bytes = b"") -> None:
         self.stop_watching()
+        if last and self.on_part is not None:
+            self.on_part(last)
         await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def refuse(self, refused: Refused) -> None:

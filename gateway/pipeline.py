@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import cast
+from collections.abc import Awaitable, Callable
+from typing import Literal, cast
 
 from gateway.admission import bound_output, count_arrival, identify, measure, read, route, take_quota
 from gateway.decisions import pool_of
@@ -16,7 +17,13 @@ from gateway.usage import Usage
 
 log = logging.getLogger("headworks.gateway")
 
-STAGES = (
+Outcome = Literal["ok", "refused", "failed", "cancelled"]
+# A stage that answers True has answered the request: it is at its end.
+Stage = Callable[[Exchange], Awaitable[bool | None]]
+# What looks back on a request when it has ended; each is told its outcome and the reason in words of the metrics.
+Ending = Callable[[Exchange, Outcome, str], None]
+
+STAGES: tuple[Stage, ...] = (
     identify,  # bearer key → tenant, priority class, deadline
     read,  # bounded body → model, texts, what was asked
     measure,  # the model's own tokenizer → prompt tokens
@@ -32,12 +39,16 @@ async def run(x: Exchange) -> None:
     """Serve one request to its end. Whatever ends it, all it holds is given back."""
     task = cast("asyncio.Task[object]", asyncio.current_task())
     x.gateway.running.add(task)
-    outcome, reason = "ok", "none"
+    outcome: Outcome = "ok"
+    reason = "none"
     stage = STAGES[0]
     try:
         with refusing():
             for stage in STAGES:
-                await stage(x)
+                with x.noting(stage.__name__):
+                    answered = await stage(x)
+                if answered:
+                    break
     except Refused as refused:
         outcome, reason = ("failed" if x.sent_at and refused.row.status >= 500 else "refused"), refused.reason
         await _refuse(x, stage.__name__, refused)
@@ -61,7 +72,8 @@ async def run(x: Exchange) -> None:
         x.settle()
         x.stop_watching()
         x.gateway.running.discard(task)
-        _count(x, outcome, reason)
+        for look_back in ENDINGS:
+            look_back(x, outcome, reason)
 
 
 async def _refuse(x: Exchange, stage: str, refused: Refused) -> None:
@@ -73,7 +85,7 @@ async def _refuse(x: Exchange, stage: str, refused: Refused) -> None:
     await x.refuse(refused)
 
 
-def _count(x: Exchange, outcome: str, reason: str) -> None:
+def _count(x: Exchange, outcome: Outcome, reason: str) -> None:
     pool = pool_of(x)
     labels = (pool, x.tenant_name or UNKNOWN, x.priority_class or UNKNOWN)
     x.gateway.metrics.request(*labels, outcome, reason)
@@ -97,3 +109,6 @@ def _count(x: Exchange, outcome: str, reason: str) -> None:
     series.ttft.observe(x.first_byte_at - x.arrived)
     if output_tokens > 1:
         series.tpot.observe((x.last_byte_at - x.first_byte_at) / (output_tokens - 1))
+
+
+ENDINGS: tuple[Ending, ...] = (_count,)
