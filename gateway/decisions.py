@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from gateway.metrics import UNKNOWN
 from gateway.refusals import Refused
-from wire.messages import ADMITTED, Decision
+from wire.messages import ADMITTED, Decision, StageNote
 from wire.problems import cut
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ class DecisionLog:
         if self._sampler.takes(x.tenant_name, x.gateway.now_ms()):
             numbers = _sizes(x)
             numbers["output_tokens"] = x.used_tokens()[1]
-            for name, at in (("queue_ms", x.sent_at), ("first_byte_ms", x.first_byte_at)):
+            moments = (("queue_ms", x.sent_at), ("first_byte_ms", x.first_byte_at), ("took_ms", x.last_byte_at))
+            for name, at in moments:
                 if at is not None:
                     numbers[name] = round((at - x.arrived) * 1000)
             self.put("admitted", _decision(x, stage, ADMITTED, 200, "", numbers))
@@ -119,4 +120,5 @@ def _decision(x: Exchange, stage: str, reason: str, status: int, message: str, n
         pool=pool_of(x),
         message=message,
         numbers=numbers,
+        stages=[StageNote(note.stage, note.took_us, note.numbers) for note in x.notes],
     )

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.core.fields import from_epoch_ms
+from controlplane.telemetry.decisions.log import stages_of
 from controlplane.telemetry.models import Decision
 from controlplane.web.templatetags.headworks import grouped, milliseconds
 from wire.messages import ADMITTED
@@ -19,8 +20,11 @@ STAGES = {
     "identify": _("identify"),
     "read": _("read"),
     "measure": _("count tokens"),
+    "check_session": _("check the session"),
+    "answer_from_cache": _("look into the cache"),
     "route": _("route"),
     "bound_output": _("bound the output"),
+    "check_schema": _("check the schema"),
     "count_arrival": _("note the arrival"),
     "take_quota": _("take quota"),
     "serve": _("serve"),
@@ -39,6 +43,7 @@ NUMBERS = {
     "retry_after_ms": _("Try again after"),
     "queue_ms": _("Waited"),
     "first_byte_ms": _("First byte after"),
+    "took_ms": _("Last byte after"),
 }
 
 
@@ -54,19 +59,32 @@ class Number(NamedTuple):
     value: str
 
 
+class Stage(NamedTuple):
+    """What one stage did: how long it took, and what it weighed."""
+
+    label: Any
+    took_ms: float
+    numbers: list[Number]
+
+
 class Told(NamedTuple):
-    """A decision as its page shows it."""
+    """A decision as its page shows it. `stages`: none of a gateway that did not tell."""
 
     row: Decision
     at: datetime
     admitted: bool
     steps: list[Step]
     numbers: list[Number]
+    stages: list[Stage]
 
 
 def told(row: Decision) -> Told:
     admitted = row.reason == ADMITTED
-    return Told(row, from_epoch_ms(row.at_ms), admitted, steps(row.stage, admitted=admitted), numbers(row))
+    way = [
+        Stage(STAGES.get(note.stage, note.stage), note.took_us / 1000, list(_numbers(note.numbers)))
+        for note in stages_of(row)
+    ]
+    return Told(row, from_epoch_ms(row.at_ms), admitted, steps(row.stage, admitted=admitted), numbers(row), way)
 
 
 def stage_label(stage: str) -> str:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.decisions import DecisionLog, Kind, Sampler
+from gateway.pipeline import STAGES
 from gateway.refusals import REASONS
 from tests.gateway.fleet import RunningGateway, ScriptedEngine, changed, chat, configuration, running_gateway
 from wire.messages import Decision
@@ -108,7 +109,7 @@ async def ask(gateway: RunningGateway, request_id: str, body: Any = None, **opti
 async def test_an_admitted_request_is_told_with_its_numbers(gateway: RunningGateway) -> None:
     assert await ask(gateway, "a-1", headers={"X-Priority-Class": "batch"}) == 200
     decision = await told(gateway, "a-1")
-    numbers = decision.pop("numbers")
+    numbers, stages = decision.pop("numbers"), decision.pop("stages")
     assert abs(decision.pop("at") / 1000 - time.time()) < 60
     assert decision == {
         "request_id": "a-1", "revision": gateway.control.revision, "stage": "serve", "reason": "admitted",
@@ -117,6 +118,8 @@ async def test_an_admitted_request_is_told_with_its_numbers(gateway: RunningGate
     assert (numbers["max_tokens"], numbers["sequences"], numbers["output_tokens"]) == (20, 1, 2)
     assert numbers["prompt_tokens"] > 0
     assert numbers["first_byte_ms"] >= numbers["queue_ms"] >= 0
+    assert [note["stage"] for note in stages] == [stage.__name__ for stage in STAGES]
+    assert sum(note.get("took_us", 0) for note in stages) >= numbers["first_byte_ms"] * 1000
 
 
 async def test_a_refusal_is_told_with_what_was_weighed(gateway: RunningGateway) -> None:
@@ -130,6 +133,9 @@ async def test_a_refusal_is_told_with_what_was_weighed(gateway: RunningGateway) 
     assert decision["numbers"]["retry_after_ms"] > 0
     assert "tokens a minute are left" in decision["message"]
     assert (decision["tenant"], decision["pool"]) == ("alpha", "main")
+    way = [note["stage"] for note in decision["stages"]]
+    assert way == [stage.__name__ for stage in STAGES][: len(way)]
+    assert way[-1] == "take_quota"
 
 
 async def test_every_refusal_is_told_though_nobody_is_known_yet(gateway: RunningGateway) -> None:

@@ -14,6 +14,7 @@ from controlplane.web import decisions as pages
 from gateway.pipeline import STAGES
 from tests.web.conftest import new_target
 from tests.web.telling import refusal
+from wire.messages import StageNote
 
 MARKUP = "<script>alert(1)</script>"
 
@@ -165,6 +166,19 @@ def test_who_is_limited_to_a_tenant_sees_that_alone(acme: str) -> None:
 
 def test_stages_stand_in_the_order_of_a_gateway() -> None:
     assert list(pages.STAGES) == ["receive", *(stage.__name__ for stage in STAGES)]
+
+
+def test_each_stage_is_shown_with_its_time_and_what_it_weighed(acme: str, viewer: Client) -> None:
+    way = [StageNote("measure", 1_250, {"prompt_tokens": 1_300}), StageNote("take_budget", 7)]
+    refusal("r-1", stages=way)
+    refusal("r-2")
+    page = get(viewer, "/decisions/request/?id=r-1")
+    assert re.findall(r'<td class="title">([^<]*)</td><td class="number"[^>]*>([^<]*)<', page) == [
+        ("count tokens", "1.250 ms"),
+        ("take_budget", "0.007 ms"),
+    ]
+    assert "Prompt tokens <strong>1,300</strong>" in page
+    assert "Stage by stage" not in get(viewer, "/decisions/request/?id=r-2")
 
 
 def test_a_stage_of_a_later_version_stands_alone() -> None:

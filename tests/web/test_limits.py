@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from django.test import Client
@@ -11,6 +12,7 @@ from controlplane.tenants import services
 from controlplane.web.forms import TenantForm
 from controlplane.web.hours import HoursField, line_of
 from tests.web.conftest import digest_of, write
+from tests.web.telling import refusal
 
 EDIT, FOR_A_TIME = "/tenants/acme/edit/", "/tenants/acme/temporary-limits/"
 HOURS = "nights 22:00-06:30 monday,friday tpm_limit=90000 order=10\nall 00:00-00:00 rpm_limit=5"
@@ -171,3 +173,18 @@ def test_a_viewer_sees_what_holds_and_no_buttons(acme: str, viewer: Client) -> N
     page = viewer.get("/tenants/acme/").content.decode()
     assert "Limits that hold now" in page
     assert "temporary-limits/" not in page.replace("/api/v1/tenants/acme/temporary-limits", "")
+
+
+@pytest.mark.parametrize(("path", "limit"), [(EDIT, {"tpm_limit": "400"}), (FOR_A_TIME, {"tpm_limit": "400"})])
+def test_a_limit_is_tried_on_what_came_before_it_is_applied(
+    acme: str, operator: Client, path: str, limit: dict[str, str]
+) -> None:
+    fields = _fields(**limit) if path == EDIT else {**limit, "expires_in_seconds": "2"}
+    assert "Tried on" not in operator.post(path, {**fields, "step": "review"}).content.decode()
+    minutes_ago = time.time_ns() // 1_000_000 - 180_000
+    numbers = {"prompt_tokens": 100, "max_tokens": 100, "sequences": 1}
+    for number in range(3):
+        refusal(f"r-{number}", at=minutes_ago, numbers=numbers)
+    page = operator.post(path, {**fields, "step": "review"}).content.decode()
+    assert "Tried on the 60 minutes before, in which 3 requests came:" in page
+    assert "1 (tpm_limit 1) would have been refused, and 0 by what holds now." in page

@@ -7,18 +7,18 @@ from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
 from msgspec import Meta, Struct
-from ninja import Query, Router
+from ninja import Body, Query, Router
 from pydantic import AwareDatetime
 
 from controlplane.core.bodies import described, read_body
 from controlplane.core.errors import Forbidden, Refused
-from controlplane.core.fields import epoch_ms, from_epoch_ms, iso
+from controlplane.core.fields import ShownAs, epoch_ms, from_epoch_ms, iso
 from controlplane.core.models import TargetKind
 from controlplane.core.nouns import PAGE_ROWS
 from controlplane.core.rest import After, Filter, Limit, Page, json_answer
 from controlplane.core.scope import any_of_theirs
 from controlplane.core.security import TargetAuth, caller_in, calling_target, viewer
-from controlplane.telemetry.decisions import log, size_classes, sketches
+from controlplane.telemetry.decisions import log, shadow, size_classes, sketches
 from wire.canonical import Document
 from wire.messages import Decision
 from wire.problems import Problem
@@ -39,6 +39,7 @@ ModelFilter = Annotated[str, Query(max_length=200, pattern=r"^[^\x00-\x1f]+$")]
 PoolsFilter = Annotated[
     list[Filter], Query(max_length=size_classes.CLASSES_MAX, description="One for each class, the shortest first.")
 ]
+ShadowBody = Annotated[dict[str, Any], ShownAs(shadow.ShadowFields), Body()]
 By = Annotated[list[sketches.By], Query(min_length=1, max_length=3, description="What tells entries apart.")]
 
 
@@ -139,6 +140,16 @@ def read_size_classes(
     span = _span(since, None)
     offered = size_classes.offer(model, span, pool)
     return {"since": iso(from_epoch_ms(span.since_ms)), "until": iso(from_epoch_ms(span.until_ms)), **offered}
+
+
+@router.post("/shadow", auth=own, response=dict[str, Any], summary="Try limits on what came")
+def try_limits(request: HttpRequest, body: ShadowBody) -> Document:
+    """How many requests of the last minutes would have been refused under other limits, and whose. Changes nothing.
+
+    `configured` replays them under the limits that hold, to be compared with `proposed` and with what was
+    `refused_then`.
+    """
+    return shadow.try_limits(body, _now_ms(), caller_in(request).tenants)
 
 
 def _gateway(request: HttpRequest) -> str:

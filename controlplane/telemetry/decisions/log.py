@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import msgspec
 from django.db import transaction
 
 from controlplane.core import fields as f
@@ -19,6 +21,7 @@ from wire.canonical import Document
 # A writer of the configuration waits for one such part at most (SQLite has one writer), which takes milliseconds.
 _ROWS_AT_ONCE = 500
 _TOLD_MAX = 20
+_encoded = msgspec.msgpack.encode
 # More than a gateway has; another program may tell any.
 REASONS_MAX = 100
 
@@ -48,6 +51,7 @@ def _row(gateway: str, decision: messages.Decision, names: KnownNames, now_ms: i
         pool=names.pool(decision.pool),
         message=reported_text(decision.message),
         numbers=decision.numbers,
+        stages=_encoded([(note.stage, note.took_us, note.numbers) for note in decision.stages]),
     )
 
 
@@ -124,7 +128,24 @@ def describe(row: rows.Decision) -> Document:
         "pool": row.pool,
         "message": row.message,
         "numbers": row.numbers,
+        "stages": [note._asdict() for note in stages_of(row)],
     }
+
+
+class StageOf(NamedTuple):
+    """What one stage of the request's way did: how long it took in microseconds, and the numbers that it weighed."""
+
+    stage: str
+    took_us: int
+    numbers: dict[str, int]
+
+
+_stages = msgspec.msgpack.Decoder(list[StageOf])
+
+
+def stages_of(row: rows.Decision) -> list[StageOf]:
+    """The way of the request, in order; empty where its gateway did not tell."""
+    return _stages.decode(row.stages)
 
 
 def in_words(row: rows.Decision) -> str:

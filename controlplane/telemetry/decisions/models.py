@@ -27,6 +27,8 @@ class Decision(models.Model):
     pool = models.CharField(max_length=63)
     message = models.CharField(max_length=500)
     numbers = models.JSONField(default=dict)
+    # MessagePack of its stages (`wire.messages.StageNote` as arrays): as text they would be most of the row.
+    stages = models.BinaryField(default=b"\x90")
 
     class Meta:
         constraints: ClassVar = [

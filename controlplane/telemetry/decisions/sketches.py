@@ -93,6 +93,11 @@ def lengths_of(span: Span, pools: Collection[str]) -> dict[str, dict[int, int]]:
     return counts
 
 
+def parts_of(sketch: MinuteSketch) -> _Parts:
+    """The counts of its prompt_tokens, max_tokens and output_tokens."""
+    return _parts.decode(sketch.lengths)
+
+
 def _check_number(found: QuerySet[MinuteSketch]) -> None:
     if found[SUMMARY_ROWS_MAX : SUMMARY_ROWS_MAX + 1].exists():
         says = f"more than {SUMMARY_ROWS_MAX} sketches lie in this span; shorten it, or name a tenant or pool"

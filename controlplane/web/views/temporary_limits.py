@@ -17,6 +17,7 @@ from controlplane.tenants import services
 from controlplane.web.access import page
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import TemporaryLimitsForm
+from controlplane.web.tried import effect_in_words
 from controlplane.web.views.review import Proposal, confirm, propose
 
 
@@ -41,7 +42,7 @@ def give(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
         trail=[*_trail(name), (reverse("web:give_temporary_limits", args=[name]), _("For a time"))],
         done=reverse("web:tenant", args=[name]),
         curl=curl(request, "POST", f"/tenants/{name}/temporary-limits", query=reason_of(request), body=asked),
-        note=_("They go before the tenant's own limits and its hours, and take the place of those given before."),
+        note=f"{_what_they_do()} {effect_in_words(name, asked)}".strip(),
         carried=form,
     )
     try:
@@ -66,6 +67,10 @@ def end(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
         note=_("The tenant's own limits hold again, or those of its hours."),
     )
     return confirm(request, caller, proposal)
+
+
+def _what_they_do() -> str:
+    return _("They go before the tenant's own limits and its hours, and take the place of those given before.")
 
 
 def _title(name: str) -> str:

@@ -29,6 +29,7 @@ from controlplane.web.convergence import change_of, followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import NewTenantForm, TenantForm, TenantLimitsForm
 from controlplane.web.hours import line_of
+from controlplane.web.tried import effect_in_words
 from controlplane.web.views.review import Proposal, propose
 from controlplane.web.writing import Action, rehearse
 
@@ -126,7 +127,7 @@ def edit_tenant(request: HttpRequest, caller: Caller, name: str) -> HttpResponse
         trail=[(reverse("web:tenants"), _("Tenants")), (back, name)],
         done=back,
         curl=curl(request, "PATCH", f"/tenants/{name}", query=reason_of(request), body=values),
-        note=_what_it_does(values),
+        note=f"{_what_it_does(values)} {effect_in_words(name, values)}".strip(),
         dangerous=bool(values.get("blocked")),
         carried=form,
     )

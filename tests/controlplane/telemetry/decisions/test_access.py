@@ -11,6 +11,7 @@ CALLS = [
     Call("GET", "/decisions/{path:request_id}", Role.VIEWER),
     Call("GET", "/sketches", Role.VIEWER),
     Call("GET", "/size-classes?model=m", Role.VIEWER),
+    Call("POST", "/shadow", Role.VIEWER),
 ]
 
 
