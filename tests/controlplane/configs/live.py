@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import queue
+import shutil
 import socket
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
+from functools import cache
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -33,20 +36,69 @@ REASON = "because of a test"
 PATIENCE_SECONDS = 20.0
 
 
+class Database(NamedTuple):
+    """One on the server that this run tests. Both are empty for SQLite, whose file lies in the data folder."""
+
+    name: str
+    settings: dict[str, str]
+
+
 @contextmanager
-def database_of_its_own() -> Iterator[dict[str, str]]:
-    """Settings of a fresh database on the server that this run tests; SQLite needs none."""
+def database_of_its_own(template: str = "template1") -> Iterator[Database]:
+    """A fresh database, or a copy of the one named."""
+    database = _new_database(template)
+    try:
+        yield database
+    finally:
+        if database.name:
+            _as_admin(f"DROP DATABASE {database.name} WITH (FORCE)")
+
+
+def _new_database(template: str) -> Database:
     server = os.environ.get("HEADWORKS_DATABASE_URL", "")
     if not server:
-        yield {}
-        return
+        return Database("", {})
     name = f"live_{uuid.uuid4().hex[:12]}"
-    with psycopg.connect(server, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}")
-        try:
-            yield {"HEADWORKS_DATABASE_URL": urlunsplit(urlsplit(server)._replace(path=f"/{name}"))}
-        finally:
-            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    _as_admin(f"CREATE DATABASE {name} TEMPLATE {template}")
+    return Database(name, {"HEADWORKS_DATABASE_URL": urlunsplit(urlsplit(server)._replace(path=f"/{name}"))})
+
+
+def _as_admin(statement: str) -> None:
+    with psycopg.connect(os.environ["HEADWORKS_DATABASE_URL"], autocommit=True) as admin:
+        admin.execute(statement)
+
+
+class Site(NamedTuple):
+    """A site that nobody has used yet: its data folder, its database, the token of an admin."""
+
+    folder: TemporaryDirectory[str]
+    database: Database
+    token: str
+
+
+@cache
+def _new_site() -> Site:
+    """What takes a site seconds to make, made once a test process; each test has a copy of it."""
+    # The folder goes with this process, the database with the run's server.
+    folder, database = TemporaryDirectory(prefix="headworks-site-"), _new_database("template1")
+    environment = {**_environment(Path(folder.name)), **database.settings}
+    _run(environment, "manage.py", "migrate", "--verbosity", "0")
+    _run(environment, "manage.py", "collectstatic", "--no-input", "--verbosity", "0")
+    _run(environment, "-m", "controlplane.cli", "create-user", "root", "--role", "admin")
+    token = _run(environment, "-m", "controlplane.cli", "create-token", "root", "live", "--role", "admin").strip()
+    return Site(folder, database, token)
+
+
+def _environment(data: Path) -> dict[str, str]:
+    return {"HEADWORKS_DATA_DIR": str(data), "DJANGO_SETTINGS_MODULE": "controlplane.settings"}
+
+
+def _run(environment: dict[str, str], *argv: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *argv], env={**os.environ, **environment}, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 class Live:
@@ -54,17 +106,10 @@ class Live:
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
         self.directory = directory
-        self.environment = {
-            "HEADWORKS_DATA_DIR": str(directory / "data"),
-            "DJANGO_SETTINGS_MODULE": "controlplane.settings",
-            **environment,
-        }
+        self.environment = {**_environment(directory / "data"), **environment}
+        shutil.copytree(_new_site().folder.name, directory / "data")
         self._listen_on(free_port())
-        self.run("manage.py", "migrate", "--verbosity", "0")
-        self.run("manage.py", "collectstatic", "--no-input", "--verbosity", "0")
-        self.run("-m", "controlplane.cli", "create-user", "root", "--role", "admin")
-        token = self.run("-m", "controlplane.cli", "create-token", "root", "live", "--role", "admin").strip()
-        self.rest = Rest(self.address, token, REASON)
+        self.rest = Rest(self.address, _new_site().token, REASON)
 
     def _listen_on(self, port: int) -> None:
         self.port, self.address = port, f"http://127.0.0.1:{port}"
@@ -79,10 +124,7 @@ class Live:
         return other
 
     def run(self, *argv: str) -> str:
-        environment = {**os.environ, **self.environment}
-        done = subprocess.run([sys.executable, *argv], env=environment, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return _run(self.environment, *argv)
 
     def start(self) -> None:
         argv = [sys.executable, "-m", "controlplane.cli", "web"]
@@ -131,8 +173,8 @@ class Live:
 
 @contextmanager
 def live_site(directory: Path, **settings: str) -> Iterator[Live]:
-    with database_of_its_own() as database:
-        live = Live(directory, {**database, **settings})
+    with database_of_its_own(_new_site().database.name or "template1") as database:
+        live = Live(directory, {**database.settings, **settings})
         live.start()
         try:
             yield live
