@@ -14,8 +14,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 RUNS = {"embedded": (), "production": ("-m", "controlplane")}
-# Most tests wait for processes. Each of these has servers of its own, so more of them take memory and save little.
-PROCESSES = 2
+# Many tests wait for processes, so one more than two cores can be busy with.
+PROCESSES = 3
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ def read_totals(report: Path, exit_code: int) -> Totals:
 
 def run(profile: str, report: Path) -> Totals:
     print(f"== profile {profile}", flush=True)
-    spread = (f"--numprocesses={PROCESSES}", "--dist=loadfile")
+    # In the order of tests/conftest.py, which a number of tests a file says nothing of.
+    spread = (f"--numprocesses={PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder")
     command = [sys.executable, "-m", "pytest", *RUNS[profile], *spread, f"--junit-xml={report}"]
     exit_code = subprocess.run(command, env={**os.environ, "HEADWORKS_TEST_PROFILE": profile}, check=False).returncode
     return read_totals(report, exit_code)

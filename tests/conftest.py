@@ -22,9 +22,26 @@ hypothesis.settings.load_profile("tests")
 
 _CONTROLPLANE_TESTS = Path(__file__).parent / "controlplane"
 _DATABASE_FIXTURES = {"db", "transactional_db"}
+# What a file of tests takes processes from; they are waited for, so such a file takes minutes.
+_PROCESSES = ("tests.services", "tests.servers", "tests.programs", "tests.demo", "tests.controlplane.configs.live",
+              "tests.gateway.fleet", "tests.web.site")  # fmt: skip
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Files that start processes come first: the last one must not be one that a single worker is busy with alone."""
+    _mark(items)
+    # Meanwhile they are chosen by their marks, and shuffled.
+    yield
+    items.sort(key=lambda item: not _starts_processes(item))
+
+
+def _starts_processes(item: pytest.Item) -> bool:
+    module = getattr(item, "module", None)
+    return any(getattr(value, "__module__", "") in _PROCESSES for value in vars(module).values()) if module else False
+
+
+def _mark(items: list[pytest.Item]) -> None:
     """What uses Django's database, in whatever folder, belongs on both databases too."""
     for item in items:
         uses_database = item.get_closest_marker("django_db") or _DATABASE_FIXTURES & set(
