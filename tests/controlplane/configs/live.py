@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
 from functools import cache
 from pathlib import Path
@@ -81,12 +81,15 @@ def _new_site() -> Site:
     """What takes a site seconds to make, made once a test process; each test has a copy of it."""
     # The folder goes with this process, the database with the run's server.
     folder, database = TemporaryDirectory(prefix="headworks-site-"), _new_database("template1")
-    environment = {**_environment(Path(folder.name)), **database.settings}
+    return Site(folder, database, _set_up({**_environment(Path(folder.name)), **database.settings}))
+
+
+def _set_up(environment: dict[str, str]) -> str:
+    """What a site needs before it is started; the token of an admin."""
     _run(environment, "manage.py", "migrate", "--verbosity", "0")
     _run(environment, "manage.py", "collectstatic", "--no-input", "--verbosity", "0")
     _run(environment, "-m", "controlplane.cli", "create-user", "root", "--role", "admin")
-    token = _run(environment, "-m", "controlplane.cli", "create-token", "root", "live", "--role", "admin").strip()
-    return Site(folder, database, token)
+    return _run(environment, "-m", "controlplane.cli", "create-token", "root", "live", "--role", "admin").strip()
 
 
 def _environment(data: Path) -> dict[str, str]:
@@ -104,12 +107,12 @@ def _run(environment: dict[str, str], *argv: str) -> str:
 class Live:
     """One web process on a free port. `start` after `kill` goes on with the same database."""
 
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+    def __init__(self, directory: Path, environment: dict[str, str], token: str | None) -> None:
+        """`token`: of an admin whom the database knows already; without one the site is set up first."""
         self.directory = directory
         self.environment = {**_environment(directory / "data"), **environment}
-        shutil.copytree(_new_site().folder.name, directory / "data")
         self._listen_on(free_port())
-        self.rest = Rest(self.address, _new_site().token, REASON)
+        self.rest = Rest(self.address, token or _set_up(self.environment), REASON)
 
     def _listen_on(self, port: int) -> None:
         self.port, self.address = port, f"http://127.0.0.1:{port}"
@@ -173,13 +176,18 @@ class Live:
 
 @contextmanager
 def live_site(directory: Path, **settings: str) -> Iterator[Live]:
-    with database_of_its_own(_new_site().database.name or "template1") as database:
-        live = Live(directory, {**database.settings, **settings})
+    """A copy of a new site, or one in the database that `settings` name."""
+    with ExitStack() as stack:
+        if "HEADWORKS_DATABASE_URL" in settings:
+            live = Live(directory, settings, None)
+        else:
+            new = _new_site()
+            shutil.copytree(new.folder.name, directory / "data")
+            database = stack.enter_context(database_of_its_own(new.database.name or "template1"))
+            live = Live(directory, {**database.settings, **settings}, new.token)
         live.start()
-        try:
-            yield live
-        finally:
-            live.stop()
+        stack.callback(live.stop)
+        yield live
 
 
 class LiveTarget:

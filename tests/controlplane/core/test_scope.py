@@ -38,6 +38,7 @@ OPEN = {
     ("get", "/api/v1/decisions"),
     ("get", "/api/v1/decisions/{request_id}"),
     ("get", "/api/v1/sketches"),
+    ("post", "/api/v1/shadow"),
 }
 # Beside these, what asks nobody who they are, and the targets' stream, which is answered beside Django.
 FOR_ALL = {"/api/v1/schema", "/api/v1/schema/{name}", "/api/v1/targets/enrol", "/api/v1/config/stream"}
