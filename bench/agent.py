@@ -44,12 +44,12 @@ from bench.support.report import Targets, report
 from bench.support.snapshot_server import SnapshotServer
 from bench.support.unit import environment_of
 from controlplane.demo.ports import free_port
-from gpu_agent.engines.numbers import readings
-from gpu_agent.engines.scan import Scan
 from simulator.gpu import fault
 from simulator.gpu.build import build
 from simulator.gpu.state import Process as GpuProcess
 from simulator.gpu.state import StateFile
+from wire.engine_pages.numbers import readings
+from wire.engine_pages.scan import Scan
 from wire.remote_write import Bounds, decode_series
 from wire.write_body import METRIC_NAME
 
@@ -60,7 +60,7 @@ WARM_UP_SECONDS, CALM_SECONDS, HUNG_SECONDS = 12, 45, 30
 START_SECONDS = 60
 USUAL_PERCENT, LATE_PERCENT = 50, 95
 PEER_PAGES = 40
-PAGE = Path(__file__).resolve().parents[1] / "tests/gpu_agent/data/vllm-0.32.0-metrics.txt"
+PAGE = Path(__file__).resolve().parents[1] / "tests/wire/engine_pages/data/vllm-0.32.0-metrics.txt"
 UNIT = "headworks-agent.service"
 SCRAPE_SECONDS = 15
 TARGETS: Targets = {

@@ -172,15 +172,18 @@ class NodeReport(Struct, frozen=True, omit_defaults=True):
 
 
 class Event(Struct, frozen=True, forbid_unknown_fields=True):
-    """One thing that happened. `id` makes a resend count once; `at` is Unix time in ms."""
+    """One thing that happened. `id` makes a resend count once; `at` is Unix time in ms.
+
+    `node`: the agent's own. A gateway leaves it out: its token says whose event it is.
+    """
 
     id: Annotated[str, Meta(min_length=8, max_length=100)]
     at: EpochMillis
-    node: Name
     kind: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,63}$")]
     subject: ShortText
     severity: Literal["info", "warning", "critical"]
     detail: LongText
+    node: Name | UnsetType = UNSET
 
 
 # The reason of a decision that refuses nothing.

@@ -117,7 +117,7 @@ class Key(Struct, frozen=True, omit_defaults=True):
 class PriorityClass(Struct, frozen=True, omit_defaults=True):
     """`rank`: lower is served first. One rank is gained per `ageing_ms` waited (0: never).
 
-    When a pool's queue is full a request of a higher `shed_order` gives way to one of a lower; equal ones never do.
+    When a pool's queue is full a request of a higher `shed_order` gives way to one of a lower.
     What the class sets of the SLO goes before what the pool sets.
     """
 

@@ -20,15 +20,15 @@ from msgspec import UNSET
 from gpu_agent.engines import arguments
 from gpu_agent.engines.look import Look
 from gpu_agent.engines.model_files import ModelFiles, TooManyFiles, model_files
-from gpu_agent.engines.names import PREFIX
 from gpu_agent.engines.pages import EnginePages, PageUnavailable
 from gpu_agent.engines.samples import engine_labels
-from gpu_agent.engines.scan import NotMetrics, Scan
 from gpu_agent.engines.start_phases import SGLANG_METRICS, of_sglang, read_log
 from gpu_agent.engines.watch import same_engine
 from gpu_agent.host.apart import Apart, NoAnswer
 from gpu_agent.policy import EnginePolicy, NodePolicy
 from gpu_agent.samples import Sample
+from wire.engine_pages.names import PREFIX
+from wire.engine_pages.scan import NotMetrics, Scan
 from wire.messages import UNREADABLE, EngineReport
 from wire.snapshot import NodeEngine
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gpu_agent.engines.numbers import Reading
+from wire.engine_pages.numbers import Reading
 
 # What moves while a request runs, not only when it ends. Where none is, as with TensorRT-LLM, a long answer would look
 # like a hang.

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gpu_agent.engines.names import NAMES
-from gpu_agent.engines.numbers import Reading, by_rank, capacity_tokens, readings
 from gpu_agent.engines.own_series import OwnSeries, own_names, own_series
 from gpu_agent.engines.pages import EnginePages, PageUnavailable
 from gpu_agent.engines.probe import Outcome
-from gpu_agent.engines.scan import NotMetrics, Scan
-from gpu_agent.engines.served_model import of_served_model
 from gpu_agent.engines.status import STATUS_PAGES, Asked
 from gpu_agent.policy import NodePolicy
+from wire.engine_pages.names import METRICS_PATHS, NAMES
+from wire.engine_pages.numbers import Reading, by_rank, capacity_tokens, readings
+from wire.engine_pages.scan import NotMetrics, Scan
+from wire.engine_pages.served_model import of_served_model
 from wire.messages import UNREADABLE, Condition, EngineReport
 from wire.snapshot import NodeEngine
 
@@ -32,13 +32,12 @@ class _Paths:
 
     health: str = "/health"
     version: str | None = None
-    metrics: str = "/metrics"
 
 
-# Source: each engine's documentation; Triton speaks KServe v2. TensorRT-LLM's /metrics is JSON about iterations.
+# Source: each engine's documentation; Triton speaks KServe v2.
 _PATHS = {
     "vllm": _Paths(version="/version"),
-    "trtllm": _Paths(version="/version", metrics="/prometheus/metrics"),
+    "trtllm": _Paths(version="/version"),
     "triton": _Paths(health="/v2/health/ready", version="/v2"),
     "tgi": _Paths(version="/info"),
     "ollama": _Paths(health="/api/version", version="/api/version"),
@@ -189,7 +188,7 @@ async def _metrics(pages: EnginePages, name: str, engine: NodeEngine, wanted: Wa
     """What the metrics page says; nothing for a kind without names."""
     if engine.kind not in NAMES:
         return _Metrics(_now_ms())
-    path = _PATHS.get(engine.kind, _Paths()).metrics
+    path = METRICS_PATHS[engine.kind]
     elsewhere = wanted.policy.engine(name).metrics_url
     try:
         async with pages.open(elsewhere or engine.url + path, deadline) as page:

@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpu_agent.engines.names import OWN_SERIES
-from gpu_agent.engines.numbers import LABEL
-from gpu_agent.engines.scan import OWN_LIMIT, NotMetrics, OwnLine
+from wire.engine_pages.names import OWN_SERIES
+from wire.engine_pages.numbers import LABEL
+from wire.engine_pages.scan import OWN_LIMIT, NotMetrics, OwnLine
 
 # The engine knows its model by a name of its own; the label `model` says which one it is.
 _DROPPED = "model_name"

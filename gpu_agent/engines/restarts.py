@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from gpu_agent.engines.numbers import Reading
+from wire.engine_pages.numbers import Reading
 
 _STARTED = "process_start_time_seconds"
 # A model that Triton loads anew begins its counters anew.

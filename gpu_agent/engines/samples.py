@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from gpu_agent.engines.canary import CANARY
 from gpu_agent.engines.look import Look
-from gpu_agent.engines.names import PREFIX, RANK_SERIES
 from gpu_agent.samples import Sample
+from wire.engine_pages.names import PREFIX, RANK_SERIES
 from wire.snapshot import NodeEngine
 
 

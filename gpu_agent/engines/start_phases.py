@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpu_agent.engines.numbers import labels
-from gpu_agent.engines.scan import OwnLine
+from wire.engine_pages.numbers import labels
+from wire.engine_pages.scan import OwnLine
 
 # A busy server writes a line a request: enough for some 20,000 of them since its start.
 _TAIL_BYTES = 4 * 2**20

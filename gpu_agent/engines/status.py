@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from gpu_agent.engines.numbers import CAPACITY, Reading
+from wire.engine_pages.numbers import CAPACITY, Reading
 
 # Flags of llama.cpp's.
 _PARALLEL = frozenset({"-np", "--parallel"})

@@ -13,9 +13,9 @@ from typing import NoReturn
 
 import msgspec
 
-from gpu_agent.engines.numbers import LABEL
 from gpu_agent.engines.pages import EnginePages, PageUnavailable
 from gpu_agent.nvml.readings import GpuReading, GpuReadings, Part
+from wire.engine_pages.numbers import LABEL
 
 log = logging.getLogger("headworks.agent.nvml")
 _ANSWER_SECONDS = 5.0

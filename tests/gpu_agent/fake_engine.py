@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from aiohttp import web
 
-VLLM_METRICS = (Path(__file__).parent / "data" / "vllm-0.32.0-metrics.txt").read_bytes()
+from tests.wire.engine_pages.reading import page_of
+
+VLLM_METRICS = page_of("vllm-0.32.0")
 
 
 @dataclass

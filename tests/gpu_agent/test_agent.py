@@ -207,7 +207,7 @@ async def test_an_agent_that_ends_lets_go_of_nvml(control, state_dir, state):
 
 def test_an_event_is_one_line_whatever_its_text_holds(caplog):
     caplog.set_level(logging.INFO)
-    _log_event(Event("event-00001", 1, "node-1", "gpu_recovered", "GPU-1", "info", "GPU 1 (odd\nname) answers again"))
+    _log_event(Event("event-00001", 1, "gpu_recovered", "GPU-1", "info", "GPU 1 (odd\nname) answers again", "node-1"))
     assert caplog.record_tuples == [
         ("headworks.agent", logging.INFO, "event gpu_recovered on GPU-1: GPU 1 (odd name) answers again")
     ]

@@ -33,7 +33,7 @@ def several(count: int) -> list[Series]:
 
 
 def event(number: int) -> Event:
-    return Event(f"event-{number:05d}", NOW_MS, "n-1", "xid", "GPU-1", "critical", "XID 79")
+    return Event(f"event-{number:05d}", NOW_MS, "xid", "GPU-1", "critical", "XID 79", "n-1")
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ EXAMPLES: dict[str, list[Any]] = {
             cordon_applied=True,
         ),
     ],
-    "events": [[Event("boot-1-17", 1, "node-1", "xid", "GPU-1", "critical", "XID 79: fell off the bus")]],
+    "events": [[Event("boot-1-17", 1, "xid", "GPU-1", "critical", "XID 79: fell off the bus", "node-1")]],
     "decisions": [[Decision("req-1", 1, 2, "quota", "tenant_tpm", 429, tenant="acme", numbers={"used_tokens": 5})]],
     "sketches": [[Sketch(60_000, "acme", "batch", "chat", 2, [(33, 1), (447, 1)], [(5, 2)], [(0, 1)]), Sketch(0)]],
     "enrol-request": [EnrolRequest("j" * 43, "node", "node-1", "0.1.0", 1)],

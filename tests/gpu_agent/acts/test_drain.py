@@ -7,9 +7,9 @@ from gpu_agent.acts.drain import drain
 from gpu_agent.acts.outcome import NotDone
 from gpu_agent.acts.tools import EngineWork
 from gpu_agent.engines.look import Look
-from gpu_agent.engines.numbers import Reading
 from tests.gpu_agent.acts.works import NO_POLICY, PAST, node_engine, tools
 from wire.acts import Drain
+from wire.engine_pages.numbers import Reading
 from wire.messages import EngineReport
 
 

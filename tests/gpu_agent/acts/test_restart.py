@@ -14,11 +14,11 @@ from gpu_agent.acts.command import Ran
 from gpu_agent.acts.outcome import NotDone, failed
 from gpu_agent.acts.tools import EngineWork
 from gpu_agent.engines.look import Look
-from gpu_agent.engines.numbers import Reading
 from gpu_agent.policy import EnginePolicy
 from tests.gpu_agent.acts.unit import FILE, Unit
 from tests.gpu_agent.acts.works import PAST, node_engine, real_work, script, tools
 from wire.acts import Restart
+from wire.engine_pages.numbers import Reading
 from wire.messages import EngineReport
 
 

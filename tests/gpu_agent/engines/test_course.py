@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpu_agent.engines.course import Course
 from gpu_agent.engines.look import Look
-from gpu_agent.engines.numbers import Reading
+from wire.engine_pages.numbers import Reading
 from wire.messages import EngineReport
 from wire.snapshot import NodeEngine
 

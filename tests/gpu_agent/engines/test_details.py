@@ -12,7 +12,7 @@ from msgspec import UNSET
 from gpu_agent.engines.details import EngineDetails
 from gpu_agent.engines.look import Look
 from gpu_agent.policy import EnginePolicy, NodePolicy
-from tests.gpu_agent.engines.reading import page_of
+from tests.wire.engine_pages.reading import page_of
 from tests.wire.fake_control import DEADLINE_SECONDS
 from wire.messages import EngineReport
 from wire.snapshot import NodeEngine

@@ -7,9 +7,9 @@ import pytest
 
 from gpu_agent.engines.discovery import Discovery
 from gpu_agent.engines.pages import EnginePages
-from tests.gpu_agent.engines.reading import page_of
 from tests.gpu_agent.fake_engine import fake_engine
 from tests.services import free_port
+from tests.wire.engine_pages.reading import page_of
 from wire.messages import FoundEngine
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_agent.engines.names import CANONICAL, NAMES, OWN_SERIES, RANK_SERIES
+from wire.engine_pages.names import CANONICAL, NAMES, OWN_SERIES, RANK_SERIES
 
 ROOT = Path(__file__).resolve().parents[3]
 METRICS, ENGINES = ((ROOT / "docs" / page).read_text() for page in ("metrics.md", "engines.md"))
@@ -28,7 +28,8 @@ def test_what_a_kind_needs_is_documented(kind):
 
 
 def test_every_reason_for_which_a_page_is_refused_is_documented():
-    sources = (file.read_text() for file in (ROOT / "gpu_agent" / "engines").glob("*.py"))
+    folders = (ROOT / "gpu_agent" / "engines", ROOT / "wire" / "engine_pages")
+    sources = (file.read_text() for folder in folders for file in folder.glob("*.py"))
     reasons = {reason for source in sources for reason in REASONS.findall(source)}
     assert len(reasons) > 8
     assert {reason for reason in reasons if f"`{reason}`" not in METRICS + ENGINES} == set()

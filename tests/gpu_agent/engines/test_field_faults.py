@@ -15,7 +15,7 @@ A fault that another test shows already is not shown twice:
 
 from __future__ import annotations
 
-from tests.gpu_agent.engines.reading import page_of, read
+from tests.wire.engine_pages.reading import page_of, read
 
 VLLM = page_of("vllm-0.32.0")
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_agent.engines.hang import can_tell, standstill
-from gpu_agent.engines.numbers import Reading, readings
-from gpu_agent.engines.scan import Scan
-from tests.gpu_agent.engines.reading import TEXT, page_of
+from tests.wire.engine_pages.reading import TEXT, page_of
+from wire.engine_pages.numbers import Reading, readings
+from wire.engine_pages.scan import Scan
 
 WORK = (
     "iterations_total",

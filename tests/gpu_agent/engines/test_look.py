@@ -13,9 +13,9 @@ from msgspec import UNSET
 from gpu_agent.engines.look import Wanted, look_at
 from gpu_agent.engines.pages import EnginePages
 from gpu_agent.policy import EnginePolicy, NodePolicy
-from tests.gpu_agent.engines.reading import page_of
 from tests.gpu_agent.fake_engine import VLLM_METRICS
 from tests.services import free_port
+from tests.wire.engine_pages.reading import page_of
 from tests.wire.fake_control import DEADLINE_SECONDS
 from wire.messages import EngineReport
 from wire.snapshot import NodeEngine

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from gpu_agent.engines.names import NAMES, OWN_SERIES
 from gpu_agent.engines.own_series import OwnSeries, own_names, own_series
-from gpu_agent.engines.scan import OWN_LIMIT, NotMetrics
-from tests.gpu_agent.engines.reading import page_of, scanned
+from tests.wire.engine_pages.reading import page_of, scanned
+from wire.engine_pages.names import NAMES, OWN_SERIES
+from wire.engine_pages.scan import OWN_LIMIT, NotMetrics
 
 VLLM = page_of("vllm-0.32.0")
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_agent.engines.numbers import Reading
 from gpu_agent.engines.restarts import follow
+from wire.engine_pages.numbers import Reading
 
 
 def page(started_seconds=None, **counters):

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from gpu_agent.engines.look import Look
-from gpu_agent.engines.numbers import Reading
 from gpu_agent.engines.own_series import OwnSeries
 from gpu_agent.engines.probe import Outcome
 from gpu_agent.engines.samples import engine_samples
 from gpu_agent.samples import Sample
+from wire.engine_pages.numbers import Reading
 from wire.messages import EngineReport
 from wire.snapshot import NodeEngine
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_agent.engines.start_phases import SGLANG_METRICS, of_log, of_sglang, read_log
-from tests.gpu_agent.engines.reading import page_of, scanned
+from tests.wire.engine_pages.reading import page_of, scanned
 
 # Lines as vLLM 0.32 wrote them, and those of older versions, without their heads.
 BEGINNING = "(APIServer pid=9) INFO 11-30 00:06:32 [api_utils.py:286] non-default args: {'port': 18000}\n"

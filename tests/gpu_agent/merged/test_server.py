@@ -11,14 +11,14 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from gpu_agent.engines.numbers import readings
-from gpu_agent.engines.scan import Scan
 from gpu_agent.merged import server
 from gpu_agent.merged.server import MergedPage, Options
 from gpu_agent.merged.vllm_files import read_files
 from tests.gpu_agent.fake_engine import fake_engine
 from tests.gpu_agent.merged.test_page import TRITON, by_sample
 from tests.services import Process, free_port
+from wire.engine_pages.numbers import readings
+from wire.engine_pages.scan import Scan
 
 TRITON_COUNT = b'\nnv_inference_count{model="llama",version="1"} 12\n'
 

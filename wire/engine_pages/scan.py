@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from gpu_agent.engines.name_pattern import any_of
-from gpu_agent.engines.names import CANONICAL, NAMES, Alternative, Metric, Shape
+from wire.engine_pages.name_pattern import any_of
+from wire.engine_pages.names import CANONICAL, NAMES, Alternative, Metric, Shape
 
 _MEDIA_TYPES = ("text/plain", "application/openmetrics-text")
 # Longer than vLLM's longest, that of its cache's configuration.
@@ -70,9 +70,9 @@ class OwnLine(NamedTuple):
 class _Wanted:
     """The names of one kind of engine, ready for scanning."""
 
-    def __init__(self, kind: str, own: tuple[str, ...]) -> None:
+    def __init__(self, kind: str, own: tuple[str, ...], signals: frozenset[str] | None) -> None:
         self.sources: dict[bytes, list[Source]] = {}
-        for name, source in _series(kind):
+        for name, source in _series(kind, signals):
             self.sources.setdefault(name.encode(), []).append(source)
         own_names = [name + part for name in own for part in ("", *_OWN_PARTS) if not name.endswith("*")]
         self._own = {name.encode(): name for name in own_names}
@@ -91,8 +91,9 @@ class _Wanted:
         return name.decode() if passes else ""
 
 
-def _series(kind: str) -> Iterator[tuple[str, Source]]:
-    for canonical, alternatives in NAMES[kind].items():
+def _series(kind: str, signals: frozenset[str] | None) -> Iterator[tuple[str, Source]]:
+    table = {name: each for name, each in NAMES[kind].items() if signals is None or name in signals}
+    for canonical, alternatives in table.items():
         shape = CANONICAL[canonical]
         for age, metric in ((age, metric) for age, each in enumerate(alternatives) for metric in _metrics(each)):
             name = metric.name
@@ -104,7 +105,7 @@ def _series(kind: str) -> Iterator[tuple[str, Source]]:
                 yield name, Source(canonical, shape, metric, 2 * age + 1)
             else:
                 yield name, Source(canonical, shape, metric, 2 * age)
-    for name in {metric.times for each in NAMES[kind].values() for one in each for metric in _metrics(one)} - {""}:
+    for name in {metric.times for each in table.values() for one in each for metric in _metrics(one)} - {""}:
         yield name, Source(name, "factor", Metric(name))
 
 
@@ -124,14 +125,17 @@ class Scan:
     """One page, fed as it comes; at most one unfinished line of it is held. `media_type`: without parameters.
 
     `own`: names of the engine's own metrics that pass as they are, without what OpenMetrics adds to them; a trailing *
-    makes one a prefix. Of those, `own_lines` holds at most one more than OWN_LIMIT.
+    makes one a prefix. Of those, `own_lines` holds at most one more than OWN_LIMIT. `signals`: the canonical names to
+    read; None: all. Sum and count of a histogram go by its name.
     """
 
-    def __init__(self, kind: str, media_type: str, own: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, kind: str, media_type: str, own: tuple[str, ...] = (), signals: frozenset[str] | None = None
+    ) -> None:
         """Raises: NotMetrics for a page that says that it is something else."""
         if media_type not in _MEDIA_TYPES:
             raise NotMetrics("not_metrics", f"the page is {media_type or 'of no type'}, not {_MEDIA_TYPES[0]}")
-        self._kind, self._wanted = kind, _wanted(kind, own)
+        self._kind, self._wanted = kind, _wanted(kind, own, signals)
         self._open_metrics = media_type != _MEDIA_TYPES[0]
         # Whole lines are looked for between line ends, so the page begins with one.
         self._rest = b"\n"

@@ -172,6 +172,8 @@ NAMES: dict[str, Table] = {
         "queue_seconds_count": ("nv_inference_request_success",),
     },
 }
+# Where each kind has its page. TensorRT-LLM's /metrics is JSON about iterations.
+METRICS_PATHS = {**dict.fromkeys(NAMES, "/metrics"), "trtllm": "/prometheus/metrics"}
 CAPACITY_LABEL = "kv_cache_size_tokens"
 AWAKE_STATE = ("sleep_state", "awake")
 # Which data-parallel rank of a server a sample is of. vLLM before 0.10 has no such label, and one rank.

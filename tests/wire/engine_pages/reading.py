@@ -1,14 +1,14 @@
-"""A metrics page as the agent reads it, in chunks as they may come."""
+"""A metrics page as agents and gateways read it, in chunks as they may come."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from gpu_agent.engines.numbers import Reading, by_rank, readings
-from gpu_agent.engines.scan import Scan
-from gpu_agent.engines.served_model import of_served_model
+from wire.engine_pages.numbers import Reading, by_rank, readings
+from wire.engine_pages.scan import Scan
+from wire.engine_pages.served_model import of_served_model
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parent / "data"
 TEXT = "text/plain"
 
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_agent.engines.scan import NotMetrics, OwnLine
-from gpu_agent.engines.served_model import of_served_model
-from tests.gpu_agent.engines.reading import page_of, read
+from tests.wire.engine_pages.reading import page_of, read
+from wire.engine_pages.scan import NotMetrics, OwnLine
+from wire.engine_pages.served_model import of_served_model
 
 TWO_MODELS = b"".join(
     b'vllm:num_requests_running{engine="0",model_name="%b"} %d\n' % (model, running)

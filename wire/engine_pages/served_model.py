@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from gpu_agent.engines.names import MODEL_LABELS
-from gpu_agent.engines.numbers import labels
-from gpu_agent.engines.scan import Line, NotMetrics, OwnLine
+from wire.engine_pages.names import MODEL_LABELS
+from wire.engine_pages.numbers import labels
+from wire.engine_pages.scan import Line, NotMetrics, OwnLine
 
 _L = TypeVar("_L", Line, OwnLine)
 _NAMES_SHOWN = 5

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_agent.engines.name_pattern import any_of
+from wire.engine_pages.name_pattern import any_of
 
 NAMES = st.text("ab_:", min_size=1, max_size=6)
 

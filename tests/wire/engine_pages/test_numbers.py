@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpu_agent.engines.names import CANONICAL, NAMES
-from gpu_agent.engines.scan import NotMetrics
-from tests.gpu_agent.engines.reading import page_of, read
+from tests.wire.engine_pages.reading import page_of, read
+from wire.engine_pages.names import CANONICAL, NAMES
+from wire.engine_pages.scan import NotMetrics
 
 VLLM = page_of("vllm-0.32.0")
 INFO = b'vllm:cache_config_info{engine="%d",kv_cache_size_tokens="%d",num_gpu_blocks="40"} 1.0\n'

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.gpu_agent.engines.reading import page_of, read, read_ranks
+from tests.wire.engine_pages.reading import page_of, read, read_ranks
 
 RANKS = b"".join(
     b'vllm:num_requests_running{engine="%d"} %d\nvllm:num_requests_waiting{engine="%d"} 0\n'

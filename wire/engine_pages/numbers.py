@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from gpu_agent.engines.names import (
+from wire.engine_pages.names import (
     AWAKE_STATE,
     CAPACITY_LABEL,
     COPY_LABELS,
@@ -22,7 +22,7 @@ from gpu_agent.engines.names import (
     RANK_LABELS,
     RANK_METRICS,
 )
-from gpu_agent.engines.scan import Line, NotMetrics, Source
+from wire.engine_pages.scan import Line, NotMetrics, Source
 
 # A name begins at a word's beginning: tried at each letter, a long word would take seconds.
 LABEL = re.compile(rb'\b([a-zA-Z_]\w*+)[ \t]*+=[ \t]*+"((?:[^"\\]++|\\.)*+)"')

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_agent.engines.scan import NotMetrics
-from tests.gpu_agent.engines.reading import page_of, read, scanned
+from tests.wire.engine_pages.reading import TEXT, page_of, read, scanned
+from wire.engine_pages.numbers import readings
+from wire.engine_pages.scan import NotMetrics, Scan
 
 VLLM = page_of("vllm-0.32.0")
 RUNNING = b'vllm:num_requests_running{engine="0",model_name="m"} '
@@ -102,3 +103,19 @@ def test_how_a_page_is_cut_does_not_matter_to_an_engines_own_series(chunk_bytes)
     whole, cut = (scanned(VLLM, own=("vllm:prompt_tokens*",), chunk_bytes=size) for size in (len(VLLM), chunk_bytes))
     assert whole.own_lines
     assert cut.own_lines == whole.own_lines
+
+
+def test_a_reader_of_few_signals_is_held_up_by_no_other():
+    scan = Scan("vllm", TEXT, signals=frozenset({"requests_running", "kv_cache_usage_ratio"}))
+    scan.feed(VLLM + b"vllm:prompt_tokens_total rubbish\n")
+    found = {reading.name for reading in readings("vllm", scan.end())}
+    assert found == {"requests_running", "kv_cache_usage_ratio"}
+    with pytest.raises(NotMetrics, match="bad_line"):
+        scanned(VLLM + b"vllm:prompt_tokens_total rubbish\n")
+
+
+def test_a_signal_brings_what_it_is_multiplied_with():
+    page = b"trtllm_kv_cache_max_blocks 1000\ntrtllm_kv_cache_tokens_per_block 32\ntrtllm_num_requests_running 1\n"
+    scan = Scan("trtllm", TEXT, signals=frozenset({"kv_cache_capacity_tokens"}))
+    scan.feed(page)
+    assert readings("trtllm", scan.end()) == [("kv_cache_capacity_tokens", (), 32_000)]
