@@ -70,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--shutdown-timeout", type=float, default=0.0, help="seconds that running answers have to end after SIGTERM"
     )
+    parser.add_argument(
+        "--schema-compile-seconds", type=float, default=0.0, help="what the first request with each schema waits"
+    )
     parser.add_argument("--config", metavar="FILE", help="a YAML file of `option: value` lines; options given here win")
     parser.add_argument(
         "--dev-mode", action="store_true", help="pause, sleep and more over HTTP, as with VLLM_SERVER_DEV_MODE=1"
@@ -102,7 +105,9 @@ async def serve(options: argparse.Namespace, limits: Limits, generator: Generato
     metrics = EngineMetrics(names[0], scheduler)
     core = None if options.speed is None else EngineCore(scheduler, metrics, options.speed)
     server_info = _server_info(options, limits) if options.dev_mode else None
-    service = EngineService(generator, metrics, limits, core, server_info, options.runtime_lora)
+    service = EngineService(
+        generator, metrics, limits, core, server_info, options.runtime_lora, options.schema_compile_seconds
+    )
     server = Server(service)
     port = await server.listen(options.host, options.port)
     log.info("simulated engine for %s on http://%s:%d", names[0], options.host, port)

@@ -9,14 +9,19 @@ from __future__ import annotations
 import hashlib
 import random
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
+import msgspec
 from tokenizers import Tokenizer
 
-from simulator.answers import FinishReason, Shape, json_text
+from simulator.answers import ChoicesShape, FinishReason, Shape, json_text
 from simulator.lengths import LengthDistribution
+from simulator.messages import MessagesRequest, MessagesShape
 from simulator.requests import (
     MAX_CHOICES,
+    ApiError,
     ChatRequest,
     CompletionRequest,
     JsonSchema,
@@ -25,8 +30,17 @@ from simulator.requests import (
     decode,
     model_not_found,
 )
+from simulator.responses import ResponsesRequest, ResponsesShape
 from simulator.schema import SchemaNotSimulated, obeying_text
 from simulator.tokenizer import Words, chat_prompt
+
+Api = Literal["chat", "completions", "responses", "messages"]
+_SHAPES: dict[Api, Callable[[str], Shape]] = {
+    "chat": lambda model: ChoicesShape(True, model),
+    "completions": lambda model: ChoicesShape(False, model),
+    "responses": ResponsesShape,
+    "messages": MessagesShape,
+}
 
 
 @dataclass(frozen=True)
@@ -41,13 +55,17 @@ class Choice:
 
 @dataclass(frozen=True)
 class Job:
-    """One request, understood. `prompt_tokens` counts each prompt once, as in the usage that is reported."""
+    """One request, understood. `prompt_tokens` counts each prompt once, as in the usage that is reported.
+
+    `schema`: what an answer must obey, as JSON; empty where there is nothing.
+    """
 
     shape: Shape
     stream: bool
     include_usage: bool
     prompt_tokens: int
     choices: list[Choice]
+    schema: bytes = b""
 
     @property
     def completion_tokens(self) -> int:
@@ -69,7 +87,7 @@ class Generator:
         self._words = Words(tokenizer)
         self._json_texts = {token: json_text(text) for token, text in self._words.texts.items()}
         self.served_names = served_names
-        self._shapes = {(chat, name): Shape(chat, name) for chat in (True, False) for name in served_names}
+        self._shapes = {(api, name): make(name) for api, make in _SHAPES.items() for name in served_names}
         self._max_model_len_tokens = max_model_len_tokens
         self._lengths = lengths
         self._seed = seed
@@ -78,11 +96,11 @@ class Generator:
 
     def add_name(self, name: str) -> None:
         """Answer requests for `name`, too, as for an adapter that was loaded."""
-        self._shapes |= {(chat, name): Shape(chat, name) for chat in (True, False)}
+        self._shapes |= {(api, name): make(name) for api, make in _SHAPES.items()}
 
     def remove_name(self, name: str) -> None:
-        for chat in (True, False):
-            del self._shapes[chat, name]
+        for api in _SHAPES:
+            del self._shapes[api, name]
 
     def tokenize(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text).ids
@@ -96,45 +114,69 @@ class Generator:
         known = self._json_texts.get(token)
         return json_text(self._tokenizer.decode([token])) if known is None else known
 
-    def plan(self, chat: bool, body: bytes) -> Job:
+    def text_of(self, tokens: list[int]) -> str:
+        text: str = self._tokenizer.decode(tokens)
+        return text
+
+    def model_of(self, asked: str | None) -> str:
+        """The name that a request is answered under. Raises: ApiError for one that is not served."""
+        model = self.served_names[0] if asked is None else asked
+        if ("chat", model) not in self._shapes:
+            raise model_not_found(model)
+        return model
+
+    def plan(self, api: Api, body: bytes) -> Job:
         """Read, measure and answer one request.
 
         Raises: ApiError naming the field that is wrong, or the prompt that does not fit the model's length.
         """
-        request: ChatRequest | CompletionRequest = decode(body, ChatRequest if chat else CompletionRequest)
-        model = self.served_names[0] if request.model is None else request.model
-        shape = self._shapes.get((chat, model))
-        if shape is None:
-            raise model_not_found(model)
+        request = _read(api, body)
+        shape = self._shapes[api, self.model_of(request.model)]
         if isinstance(request, ChatRequest):
             prompts = [self.tokenize_chat(request.messages)]
         else:
-            prompts = [self._prompt_ids(prompt) for prompt in request.prompts()]
+            prompts = [self.prompt_ids(prompt, "prompt") for prompt in request.prompts()]
         if len(prompts) * request.choices > MAX_CHOICES:
             raise bad_request(f"n times the number of prompts must be at most {MAX_CHOICES}", "n")
         choices = [self._choice(prompt, index, request) for prompt in prompts for index in range(request.choices)]
-        return Job(shape, bool(request.stream), request.include_usage, sum(map(len, prompts)), choices)
+        prompt_tokens = sum(map(len, prompts))
+        return Job(shape, bool(request.stream), request.include_usage, prompt_tokens, choices, self._schema_of(request))
 
-    def _prompt_ids(self, prompt: str | list[int]) -> list[int]:
+    def _schema_of(self, request: ChatRequest | CompletionRequest) -> bytes:
+        form = request.response_format
+        if form is None or form.json_schema is None or not self.obeys_formats:
+            return b""
+        return msgspec.json.encode(form.json_schema.schema)
+
+    def prompt_ids(self, prompt: str | list[int], field: str) -> list[int]:
+        """Raises: ApiError for a prompt of no tokens, of unknown ones, or of too many to be read."""
         if isinstance(prompt, str):
             ids = self.tokenize(prompt)
         else:
             size = self._tokenizer.get_vocab_size()
             if any(not 0 <= token < size for token in prompt):
-                raise bad_request(f"prompt holds a token id outside the vocabulary (0 to {size - 1})", "prompt")
+                raise bad_request(f"{field} holds a token id outside the vocabulary (0 to {size - 1})", field)
             ids = prompt
         if not ids:
-            raise bad_request("prompt must hold at least one token", "prompt")
+            raise bad_request(f"{field} must hold at least one token", field)
+        self.check_length(len(ids), field)
         return ids
+
+    def check_length(self, prompt_tokens: int, field: str) -> None:
+        if prompt_tokens > self._max_model_len_tokens:
+            raise self._too_long(prompt_tokens, field)
+
+    def _too_long(self, prompt_tokens: int, field: str) -> ApiError:
+        return bad_request(
+            f"This model's maximum context length is {self._max_model_len_tokens} tokens. However, your "
+            f"request has {prompt_tokens} input tokens. Please reduce the length of the input.",
+            field,
+        )
 
     def _choice(self, prompt: list[int], index: int, request: ChatRequest | CompletionRequest) -> Choice:
         room = self._max_model_len_tokens - len(prompt)
         if room < 1:
-            raise bad_request(
-                f"This model's maximum context length is {self._max_model_len_tokens} tokens. However, your "
-                f"request has {len(prompt)} input tokens. Please reduce the length of the input.",
-                "messages" if isinstance(request, ChatRequest) else "prompt",
-            )
+            raise self._too_long(len(prompt), "messages" if isinstance(request, ChatRequest) else "prompt")
         asked = request.asked_tokens
         if asked is not None and asked > room:
             named = isinstance(request, ChatRequest) and request.max_completion_tokens is not None
@@ -166,3 +208,16 @@ class Generator:
             return self.tokenize(obeying_text(form.schema, rng))
         except SchemaNotSimulated as error:
             raise bad_request(f"this simulated engine cannot obey the schema: {error}", "response_format") from error
+
+
+def _read(api: Api, body: bytes) -> ChatRequest | CompletionRequest:
+    if api == "completions":
+        completion: CompletionRequest = decode(body, CompletionRequest)
+        return completion
+    if api == "chat":
+        chat: ChatRequest = decode(body, ChatRequest)
+        return chat
+    asked: ResponsesRequest | MessagesRequest = decode(
+        body, ResponsesRequest if api == "responses" else MessagesRequest
+    )
+    return asked.as_chat()

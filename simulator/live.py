@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simulator.answers import DONE, Identity, event
+from simulator.answers import FinishReason, Identity
 from simulator.core import EngineCore
 from simulator.generation import Generator, Job
-from simulator.http_server import Exchange, chunk, error_body
+from simulator.http_server import Exchange, error_body
 from simulator.metrics import EngineMetrics
 from simulator.scheduler import Sequence
 
@@ -29,7 +29,7 @@ class LiveAnswer:
         metrics: EngineMetrics,
         ended: Callable[[LiveAnswer], None],
     ) -> None:
-        self._exchange, self._job, self._opening = exchange, job, identity.opening
+        self._exchange, self._job, self._identity = exchange, job, identity
         self._generator, self._core, self._metrics, self._ended = generator, core, metrics, ended
         now = core.now()
         self._indexes = {
@@ -41,18 +41,17 @@ class LiveAnswer:
     def start(self) -> None:
         self._exchange.on_disconnect = self._abort
         if self._job.stream:
-            self._exchange.start_stream()
+            self._exchange.start_stream(self._job.shape.opening(self._identity))
         for sequence in self._indexes:
             self._core.submit(sequence, self._on_token)
 
     def fail(self, status: int, message: str) -> None:
         """End the answer with an error: a stream, whose status has left, by an error event."""
         self._leave_core()
-        error = error_body(status, "InternalServerError", message)
         if self._job.stream:
-            self._exchange.end_stream(chunk(b"data: %b\n\n" % error) + DONE)
+            self._exchange.end_stream(self._job.shape.error(status, message))
         else:
-            self._exchange.answer(status, error)
+            self._exchange.answer(status, error_body(status, "InternalServerError", message))
         self._ended(self)
 
     def _abort(self) -> None:
@@ -76,25 +75,22 @@ class LiveAnswer:
             self._finish()
 
     def _events(self, sequence: Sequence, index: int, finished: bool) -> bytes:
-        choice, shape = self._job.choices[index], self._job.shape
-        text = self._generator.token_text(choice.tokens[sequence.generated_tokens - 1])
-        token_event = event(self._opening, shape.token_event(index, text, choice.finish_reason if finished else None))
-        if sequence.generated_tokens == 1 and (role := shape.role_event(index)):
-            return event(self._opening, role) + token_event
-        return token_event
+        choice, position = self._job.choices[index], sequence.generated_tokens - 1
+        text = self._generator.token_text(choice.tokens[position])
+        reason = choice.finish_reason if finished else None
+        return self._job.shape.token(self._identity, index, position, text, reason)
 
     def _finish(self) -> None:
         job = self._job
         self._metrics.request_finished([len(choice.tokens) for choice in job.choices])
+        texts, counts = choice_texts(job, self._generator), (job.prompt_tokens, job.completion_tokens)
         if job.stream:
-            usage = job.shape.usage_event(job.prompt_tokens, job.completion_tokens)
-            self._exchange.end_stream((event(self._opening, usage) if job.include_usage else b"") + DONE)
+            self._exchange.end_stream(job.shape.closing(self._identity, texts, *counts, job.include_usage))
         else:
-            self._exchange.answer(200, self._opening + whole_rest(job, self._generator))
+            self._exchange.answer(200, job.shape.whole(self._identity, texts, *counts))
         self._ended(self)
 
 
-def whole_rest(job: Job, generator: Generator) -> bytes:
-    """A job's answer in one piece, after the identity."""
-    choices = [(b"".join(map(generator.token_text, choice.tokens)), choice.finish_reason) for choice in job.choices]
-    return job.shape.whole(choices, job.prompt_tokens, job.completion_tokens)
+def choice_texts(job: Job, generator: Generator) -> list[tuple[bytes, FinishReason]]:
+    """The text of each choice, as the inside of a JSON string, and why it ends."""
+    return [(b"".join(map(generator.token_text, choice.tokens)), choice.finish_reason) for choice in job.choices]

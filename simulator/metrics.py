@@ -106,7 +106,7 @@ class EngineMetrics(Collector):
 
     def token(self, token: Token) -> None:
         sequence, gap_seconds = token
-        self.generation_tokens += 1
+        self.generation_tokens += not sequence.pooled
         if gap_seconds is None:
             self.prompt_tokens += sequence.prompt_tokens
             self.ttft.observe(sequence.first_token_at - sequence.arrived_at)
@@ -135,6 +135,13 @@ class EngineMetrics(Collector):
         """All n sequences of a request reached their ends, after so many tokens each."""
         self.params_n.observe(len(generated_tokens))
         self.request_max_generation_tokens.observe(max(generated_tokens))
+
+    def instant_prompts(self, prompt_tokens: list[int]) -> None:
+        """A request for embeddings or a ranking, answered without scheduling: the tokens of each input."""
+        for tokens in prompt_tokens:
+            self.prompt_tokens += tokens
+            self.finished["stop"] += 1
+            self.request_prompt_tokens.observe(tokens)
 
     def instant_request(self, generated: list[tuple[int, int, str]], max_tokens: int) -> None:
         """A request answered without scheduling: (prompt tokens, output tokens, finish reason) of each choice."""

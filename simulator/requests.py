@@ -58,7 +58,7 @@ class ResponseFormat(Struct, frozen=True):
     json_schema: JsonSchema | None = None
 
 
-class _Sampling(Struct, frozen=True, kw_only=True):
+class Sampling(Struct, frozen=True, kw_only=True):
     """The fields that chat and completions share. Those after `seed` are known in order to refuse them by name."""
 
     model: str | None = None
@@ -91,14 +91,14 @@ class _Sampling(Struct, frozen=True, kw_only=True):
             _check_format(self.response_format)
         for field in ("stop", "logprobs", "structured_outputs", *self._also_not_simulated):
             if getattr(self, field):
-                raise _not_simulated(field)
+                raise not_simulated(field)
 
     @property
     def _also_not_simulated(self) -> tuple[str, ...]:
         return ()
 
 
-class ChatRequest(_Sampling, frozen=True, kw_only=True):
+class ChatRequest(Sampling, frozen=True, kw_only=True):
     """`POST /v1/chat/completions`."""
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=10_000)]
@@ -114,7 +114,7 @@ class ChatRequest(_Sampling, frozen=True, kw_only=True):
         return ("tools",)
 
 
-class CompletionRequest(_Sampling, frozen=True, kw_only=True):
+class CompletionRequest(Sampling, frozen=True, kw_only=True):
     """`POST /v1/completions`: a prompt, a list of prompts, or the tokens of one prompt."""
 
     prompt: str | Annotated[list[str | int], Meta(min_length=1, max_length=1_000_000)]
@@ -185,44 +185,34 @@ class UnloadAdapter(Struct, frozen=True):
 
 def _check_format(given: ResponseFormat) -> None:
     if given.type not in ("text", "json_schema"):
-        raise _not_simulated("response_format")
+        raise not_simulated("response_format")
     if (given.type == "json_schema") != (given.json_schema is not None):
         raise bad_request("json_schema is given with type json_schema, and only then", "response_format")
 
 
-_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind)
-    for kind in (
-        ChatRequest,
-        CompletionRequest,
-        StreamField,
-        TokenizeRequest,
-        Fault,
-        LoadAdapter,
-        UnloadAdapter,
-    )
-}
+_decoders: dict[type[Any], msgspec.json.Decoder[Any]] = {}
 _FIELD = re.compile(r"(?:field `(\w+)`)|(?: - at `\$\.?([\w.\[\]]+)`)")
 
 
 def decode(body: bytes, kind: type[Any]) -> Any:
-    """Read a body as one of this module's requests.
+    """Read a body as one of the requests that are known.
 
     Raises: ApiError with the field at fault as `param`.
     """
     try:
-        request = _decoders[kind].decode(body)
+        decoder = _decoders.get(kind) or _decoders.setdefault(kind, msgspec.json.Decoder(kind))
+        request = decoder.decode(body)
     except msgspec.ValidationError as error:
         found = _FIELD.search(str(error))
         raise bad_request(str(error), (found[1] or found[2]) if found else None) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise bad_request(f"the body is not JSON in UTF-8: {error}") from error
-    if isinstance(request, _Sampling):
+    if isinstance(request, Sampling):
         request.check()
     return request
 
 
-def _not_simulated(field: str) -> ApiError:
+def not_simulated(field: str) -> ApiError:
     return bad_request(f"{field} is not supported by this simulated engine; leave it out", field)
 
 

@@ -71,7 +71,10 @@ class Limits:
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One answer being made: a request has n of them. `output_tokens` is the length it will have. Times in seconds."""
+    """One answer being made: a request has n of them. `output_tokens` is the length it will have. Times in seconds.
+
+    A `pooled` one is a prompt alone: it ends in the step that would make its only token.
+    """
 
     id: str
     prompt_tokens: int
@@ -85,6 +88,7 @@ class Sequence:
     scheduled_at: float = 0.0
     first_token_at: float = 0.0
     last_token_at: float = 0.0
+    pooled: bool = False
 
     @property
     def context_tokens(self) -> int:

@@ -8,18 +8,22 @@ import logging
 import re
 import time
 import uuid
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 from simulator.answers import DONE, Identity
 from simulator.core import EngineCore
 from simulator.dev import Adapters, DevEndpoints, Route, Running
-from simulator.generation import Generator, Job
+from simulator.generation import Api, Generator, Job
+from simulator.grammars import Grammars
 from simulator.http_server import Exchange, chunk, error_body
 from simulator.instant import InstantAnswers
 from simulator.live import LiveAnswer
+from simulator.messages import messages_error
 from simulator.metrics import EngineMetrics
+from simulator.pooling import PooledAnswer, PooledJob, plan_embeddings, plan_rerank
 from simulator.requests import ApiError, Fault, StreamField, TokenizeRequest, bad_request, decode
 from simulator.scheduler import Limits
 
@@ -28,6 +32,7 @@ METRICS_PAGE = b"text/plain; version=0.0.4; charset=utf-8"
 # Longer bodies are tokenized on another thread, so that they do not stop everyone's stream.
 LONG_BODY_BYTES = 64 * 1024
 log = logging.getLogger("simulator.engine")
+T = TypeVar("T")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -35,7 +40,7 @@ class EngineService:
     """Answers exchanges. `core` is None for an instant engine, which schedules nothing.
 
     `server_info` is what dev mode tells of the configuration; None: dev mode is off. `runtime_lora`: adapters may be
-    loaded and unloaded.
+    loaded and unloaded. `schema_compile_seconds`: what the first request with a schema waits.
     """
 
     def __init__(
@@ -46,13 +51,15 @@ class EngineService:
         core: EngineCore | None,
         server_info: dict[str, Any] | None = None,
         runtime_lora: bool = False,
+        schema_compile_seconds: float = 0.0,
     ) -> None:
         self._generator, self._metrics, self._limits, self._core = generator, metrics, limits, core
         self._instant = InstantAnswers(generator, metrics) if core is None else None
+        self._grammars = Grammars(schema_compile_seconds)
         self._started_at = int(time.time())
         self._fault = Fault(kind="none")
         self._faulty_requests = 0
-        self._live: set[LiveAnswer] = set()
+        self._live: set[LiveAnswer | PooledAnswer] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._stopping = False
@@ -60,8 +67,12 @@ class EngineService:
         self._dev = None if server_info is None else DevEndpoints(running, metrics, server_info)
         self._adapters = Adapters(generator, self._forget_answers) if runtime_lora else None
         self._routes: dict[bytes, Route] = {
-            b"/v1/chat/completions": (b"POST", lambda exchange: self._generate(exchange, chat=True)),
-            b"/v1/completions": (b"POST", lambda exchange: self._generate(exchange, chat=False)),
+            b"/v1/chat/completions": (b"POST", lambda exchange: self._generate(exchange, "chat")),
+            b"/v1/completions": (b"POST", lambda exchange: self._generate(exchange, "completions")),
+            b"/v1/responses": (b"POST", lambda exchange: self._generate(exchange, "responses")),
+            b"/v1/messages": (b"POST", lambda exchange: self._generate(exchange, "messages")),
+            b"/v1/embeddings": (b"POST", lambda exchange: self._pool(exchange, plan_embeddings)),
+            b"/v1/rerank": (b"POST", lambda exchange: self._pool(exchange, plan_rerank)),
             b"/v1/models": (b"GET", self._models),
             b"/health": (b"GET", lambda exchange: exchange.answer(200, b"")),
             b"/ping": (b"GET", lambda exchange: exchange.answer(200, b"")),
@@ -108,46 +119,77 @@ class EngineService:
         for answer in list(self._live):
             answer.fail(500, why)
 
-    def _generate(self, exchange: Exchange, chat: bool) -> None:
+    def _generate(self, exchange: Exchange, api: Api) -> None:
+        if self._is_held_back(exchange):
+            return
+        if self._instant is not None:
+            self._instant.answer(exchange, api, _request_id(exchange), int(time.time()))
+        else:
+            body = exchange.request.body
+            self._plan(exchange, lambda: self._generator.plan(api, body), self._start)
+
+    def _pool(self, exchange: Exchange, plan: Callable[[Generator, bytes], PooledJob]) -> None:
+        if self._is_held_back(exchange):
+            return
+        if self._core is None:
+            job = plan(self._generator, exchange.request.body)
+            self._metrics.instant_prompts(job.prompt_tokens)
+            exchange.answer(200, job.answer(_request_id(exchange), int(time.time())))
+        else:
+            body = exchange.request.body
+            self._plan(exchange, lambda: plan(self._generator, body), self._start_pooled)
+
+    def _is_held_back(self, exchange: Exchange) -> bool:
+        """Whether a fault or a pause has answered or taken the request."""
         if self._stopping:
             raise ApiError(500, "InternalServerError", "the engine is shutting down")
         if self._fault.kind != "none" and self._misbehave(exchange):
-            return
-        if self._dev is not None and self._dev.hold(lambda: self(exchange)):
-            return
-        if self._instant is not None:
-            given = exchange.request.headers.get(b"x-request-id")
-            self._instant.answer(exchange, chat, _request_id(given), int(time.time()))
-        elif len(exchange.request.body) <= LONG_BODY_BYTES:
-            self._start(exchange, self._generator.plan(chat, exchange.request.body))
-        else:
-            self._plan_on_thread(exchange, chat)
+            return True
+        return self._dev is not None and self._dev.hold(lambda: self(exchange))
 
-    def _plan_on_thread(self, exchange: Exchange, chat: bool) -> None:
-        def planned(future: asyncio.Future[Job]) -> None:
+    def _plan(self, exchange: Exchange, plan: Callable[[], T], start: Callable[[Exchange, T], None]) -> None:
+        def planned(future: asyncio.Future[T]) -> None:
             if future.cancelled():
                 return
             if (error := future.exception()) is not None:
                 _refuse(exchange, error)
             else:
-                self._start(exchange, future.result())
+                start(exchange, future.result())
 
-        loop = asyncio.get_running_loop()
-        loop.run_in_executor(None, self._generator.plan, chat, exchange.request.body).add_done_callback(planned)
+        if len(exchange.request.body) <= LONG_BODY_BYTES:
+            start(exchange, plan())
+        else:
+            asyncio.get_running_loop().run_in_executor(None, plan).add_done_callback(planned)
 
     def _start(self, exchange: Exchange, job: Job) -> None:
         if not exchange.open or self._core is None:
             return
-        request_id = _request_id(exchange.request.headers.get(b"x-request-id"))
-        identity = Identity(job.shape.id_prefix + request_id, int(time.time()))
+        identity = Identity(job.shape.id_prefix + _request_id(exchange), int(time.time()))
         answer = LiveAnswer(
             exchange, job, identity, self._generator, self._core, self._metrics, ended=self._answer_ended
         )
+        wait_seconds = self._grammars.wait_seconds(job.schema, self._core.now())
+        if wait_seconds:
+            asyncio.get_running_loop().call_later(wait_seconds, self._run_if_open, exchange, answer)
+        else:
+            self._run(answer)
+
+    def _run_if_open(self, exchange: Exchange, answer: LiveAnswer) -> None:
+        if exchange.open:
+            self._run(answer)
+
+    def _start_pooled(self, exchange: Exchange, job: PooledJob) -> None:
+        if not exchange.open or self._core is None:
+            return
+        request_id, created = _request_id(exchange), int(time.time())
+        self._run(PooledAnswer(exchange, job, request_id, created, self._core, self._metrics, ended=self._answer_ended))
+
+    def _run(self, answer: LiveAnswer | PooledAnswer) -> None:
         self._live.add(answer)
         self._idle.clear()
         answer.start()
 
-    def _answer_ended(self, answer: LiveAnswer) -> None:
+    def _answer_ended(self, answer: LiveAnswer | PooledAnswer) -> None:
         self._live.discard(answer)
         if not self._live:
             self._idle.set()
@@ -231,8 +273,9 @@ class EngineService:
         )
 
 
-def _request_id(given: bytes | None) -> bytes:
+def _request_id(exchange: Exchange) -> bytes:
     """The client's request id where it can stand in JSON and a header as it is, else a new one."""
+    given = exchange.request.headers.get(b"x-request-id")
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
     return uuid.uuid4().hex.encode()
@@ -242,4 +285,7 @@ def _refuse(exchange: Exchange, error: BaseException) -> None:
     if not isinstance(error, ApiError):
         log.error("a request to %r failed", exchange.request.path, exc_info=error)
         error = ApiError(500, "InternalServerError", "the simulated engine failed; its log says why")
-    exchange.answer(error.status, error_body(error.status, error.kind, str(error), error.param))
+    if exchange.request.path == b"/v1/messages":
+        exchange.answer(error.status, messages_error(error.kind, str(error)))
+    else:
+        exchange.answer(error.status, error_body(error.status, error.kind, str(error), error.param))

@@ -1,6 +1,7 @@
 """The tokenizer of simulated models: a small byte-level BPE, trained on the text in `simulator.corpus`.
 
-`python -m simulator.tokenizer OUT` writes it as a Hugging Face tokenizer.json. The same corpus gives the same bytes.
+`python -m simulator.tokenizer OUT` writes it as a Hugging Face tokenizer.json, and `--chat-template FILE` the Jinja
+template of their chats. The same corpus gives the same bytes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,13 @@ from simulator.corpus import CORPUS
 
 VOCABULARY_SIZE = 2000
 MESSAGE_START, MESSAGE_END, TEXT_END = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
+# What `chat_prompt` makes of messages, for who has to make the same of them.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    f"{{{{ '{MESSAGE_START}' + message.role + '\n' + (message.content or '') + '{MESSAGE_END}\n' }}}}"
+    "{% endfor %}"
+    f"{{% if add_generation_prompt %}}{{{{ '{MESSAGE_START}assistant\n' }}}}{{% endif %}}"
+)
 
 
 def train_tokenizer() -> Tokenizer:
@@ -72,7 +80,11 @@ class Words:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m simulator.tokenizer", description=__doc__)
     parser.add_argument("out", type=Path, metavar="OUT", help="the file to write")
-    build_tokenizer(parser.parse_args(arguments).out)
+    parser.add_argument("--chat-template", type=Path, metavar="FILE", help="where to write the chat template, too")
+    options = parser.parse_args(arguments)
+    build_tokenizer(options.out)
+    if options.chat_template is not None:
+        options.chat_template.write_text(CHAT_TEMPLATE)
     return 0
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.generation import Generator, Job
+from simulator.generation import Api, Generator, Job
 from simulator.lengths import LogNormal
 from simulator.requests import ApiError
 from simulator.tokenizer import train_tokenizer
@@ -22,16 +22,16 @@ HELLO = [{"role": "user", "content": "hello"}]
 
 
 def chat(**fields: Any) -> Job:
-    return GENERATOR.plan(True, msgspec.json.encode({"model": "m", "messages": HELLO, **fields}))
+    return GENERATOR.plan("chat", msgspec.json.encode({"model": "m", "messages": HELLO, **fields}))
 
 
 def completion(**fields: Any) -> Job:
-    return GENERATOR.plan(False, msgspec.json.encode({"model": "m", "prompt": "hello", **fields}))
+    return GENERATOR.plan("completions", msgspec.json.encode({"model": "m", "prompt": "hello", **fields}))
 
 
-def refusal(chat: bool, body: bytes) -> ApiError:
+def refusal(api: Api, body: bytes) -> ApiError:
     with pytest.raises(ApiError) as refused:
-        GENERATOR.plan(chat, body)
+        GENERATOR.plan(api, body)
     return refused.value
 
 
@@ -116,7 +116,7 @@ LONG = "word " * MODEL_LEN_TOKENS
 )
 def test_bad_input_is_refused_with_its_field(is_chat: bool, fields: dict[str, Any], param: str, status: int) -> None:
     body = {"model": "m", **({"messages": HELLO} if is_chat else {"prompt": "hello"}), **fields}
-    error = refusal(is_chat, msgspec.json.encode(body))
+    error = refusal("chat" if is_chat else "completions", msgspec.json.encode(body))
     assert (error.param, error.status) == (param, status)
 
 
@@ -126,9 +126,9 @@ NESTED = b'{"messages":[{"role":"user","content":"a"}],"stop":' + b"[" * 100_000
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"model":"\xff"}', LONE_SURROGATE, NESTED])
 def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
-    assert refusal(True, body).status == 400
+    assert refusal("chat", body).status == 400
 
 
 @given(st.binary(max_size=200))
 def test_no_body_is_worse_than_a_refusal(body: bytes) -> None:
-    assert refusal(False, body).status == 400
+    assert refusal("completions", body).status == 400

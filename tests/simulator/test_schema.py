@@ -96,7 +96,7 @@ SCHEMA = {
 def chat(response_format: dict[str, Any], **fields: Any) -> Job:
     messages = [{"role": "user", "content": "hello"}]
     body = {"messages": messages, "response_format": response_format, **fields}
-    return GENERATOR.plan(True, msgspec.json.encode(body))
+    return GENERATOR.plan("chat", msgspec.json.encode(body))
 
 
 def text_of(job: Job) -> str:

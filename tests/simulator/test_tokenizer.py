@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from simulator.tokenizer import MESSAGE_START, VOCABULARY_SIZE, Words, build_tokenizer, chat_prompt, train_tokenizer
+from policy.chat_template import ChatTemplate
+from simulator.tokenizer import (
+    MESSAGE_START,
+    VOCABULARY_SIZE,
+    Words,
+    build_tokenizer,
+    chat_prompt,
+    main,
+    train_tokenizer,
+)
 
 TOKENIZER = train_tokenizer()
 
@@ -39,6 +49,14 @@ def test_a_chat_is_its_messages_and_the_opening_of_the_answer() -> None:
     tokens = TOKENIZER.encode(text).tokens
     assert tokens.count(MESSAGE_START) == 3
     assert text.endswith("assistant\n")
+
+
+def test_the_chat_template_that_is_written_makes_the_same_of_messages(tmp_path: Path) -> None:
+    tokenizer, template = tmp_path / "tokenizer.json", tmp_path / "chat_template.jinja"
+    assert main([str(tokenizer), "--chat-template", str(template)]) == 0
+    turns = [("system", "Be brief."), ("user", "Hello\n"), ("assistant", "")]
+    messages = [{"role": role, "content": text or None} for role, text in turns]
+    assert ChatTemplate(template.read_text(), time.time).render(messages) == chat_prompt(turns)
 
 
 def test_a_tokenizer_without_words_is_refused() -> None:
