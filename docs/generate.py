@@ -74,9 +74,11 @@ def _cell(text: str) -> str:
 _REFUSALS_HEAD = """\
 # Why a gateway refuses
 
-A refusal has OpenAI's error shape, `{"error": {"message", "type", "code", "param"}}`; `code` is one of these reasons.
+A refusal has OpenAI's error shape, `{"error": {"message", "type", "code", "param"}}`, or that of the API in which it
+was asked ([the API that clients call](openai-api.md#errors)); `code` is one of these reasons.
 429: you are over your share. 503: no capacity now. 400: it can never fit. Where trying again can help, `Retry-After`
-says after how many seconds. Every answer carries `x-request-id`.
+says after how many seconds; where that is more than a minute, `x-should-retry: false` keeps the official clients from
+sleeping so long or coming again at once. Every answer carries `x-request-id`.
 """
 
 

@@ -1,7 +1,8 @@
 """What was used of each tenant's day, kept on disk: a restart must not give a second budget.
 
 Tokens that were reserved when a gateway was killed count as used. What was used within the last
-HEADWORKS_GATEWAY_BUDGET_KEEP_SECONDS before that is lost.
+HEADWORKS_GATEWAY_BUDGET_KEEP_SECONDS before that is lost. Where gateways count together, what is kept is what counts as
+used of this one's share, should their Redis be away when it starts.
 """
 
 from __future__ import annotations

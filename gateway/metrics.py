@@ -15,11 +15,18 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.engines import EngineState
+from gateway.caches.counting import CacheCounters
+from gateway.engine_watch import LookRow
+from gateway.look_metrics import look_families
+from gateway.pattern_metrics import PatternMetrics
+from gateway.pool_metrics import pool_families
+from gateway.pools import EngineState, PoolMoment
+from gateway.quota.metrics import LedgerMoment, ledger_families
 from policy.breaker import State
 
 UNKNOWN = "unknown"
 _LABELS = ("pool", "tenant", "priority_class")
+_BY_TENANT = ("pool", "tenant")
 _LATENCY_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1)
 _QUEUE_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5, 30)
@@ -62,16 +69,46 @@ class Metrics:
         self._prompt = counter("prompt_tokens_total", "Prompt tokens that were settled.")
         self._generation = counter("generation_tokens_total", "Output tokens that were settled.")
         self._retries = counter("retries_total", "Requests sent to a second engine.", ("pool",))
-        self._without_max_tokens = counter(
-            "requests_without_max_tokens_total", "Requests that left their output length open.", ("pool", "tenant")
+        self._unseen_schemas = counter(
+            "unseen_schemas_total",
+            "Schemas that an engine of the pool had to compile, as far as this gateway has seen.",
+            ("pool", "tenant"),
         )
+        self._warmed_schemas = counter(
+            "warmed_schemas_total", "Schemas that an engine was asked for after it had started.", ("pool",)
+        )
+        self._measured = counter(
+            "prompts_measured_total",
+            "Prompts by what their length was taken from: template, tokenizer, engine or estimate.",
+            ("model", "source"),
+        )
+        self._without_max_tokens = counter(
+            "requests_without_max_tokens_total", "Requests that left their output length open.", _BY_TENANT
+        )
+        self._slo = counter(
+            "slo_requests_total",
+            "Requests of engines by whether all that was promised was met; those met are goodput.",
+            (*_LABELS, "outcome"),
+        )
+        self._cancelled = counter(
+            "cancelled_tokens_total", "Output tokens of requests whose client left before the end.", _BY_TENANT
+        )
+        self._after_cancel = counter(
+            "tokens_after_cancel_total", "Output tokens that had come when their client was gone.", _BY_TENANT
+        )
+        self._body_read = counter("body_read_seconds_total", "Time that clients took to send bodies.", _BY_TENANT)
+        self._body_write = counter("body_write_seconds_total", "Time that clients took to take answers.", _BY_TENANT)
         self._decisions_dropped = counter(
             "decisions_dropped_total", "Decisions that gave way to newer ones before they were sent.", ("kind",)
         )
         self._sketches_dropped = counter(
             "sketches_dropped_total", "Rows of per-minute sketches that gave way before they were sent.", ()
         )
+        self.patterns = PatternMetrics(self.registry)
+        self.caches = CacheCounters(self.registry)
         self._series: dict[tuple[str, str, str], _Series] = {}
+        self._body_series: dict[tuple[str, str], tuple[Counter, Counter]] = {}
+        self._measured_series: dict[tuple[str, str], Counter] = {}
         self._request_series: dict[tuple[str, str, str, str, str], Any] = {}
 
     def request(self, pool: str, tenant: str, priority_class: str, outcome: str, reason: str) -> None:
@@ -98,8 +135,36 @@ class Metrics:
     def retry(self, pool: str) -> None:
         self._retries.labels(pool).inc()
 
+    def unseen_schema(self, pool: str, tenant: str) -> None:
+        self._unseen_schemas.labels(pool, tenant).inc()
+
+    def warmed_schema(self, pool: str) -> None:
+        self._warmed_schemas.labels(pool).inc()
+
+    def measured(self, model: str, source: str) -> None:
+        key = (model, source)
+        series = self._measured_series.get(key)
+        if series is None:
+            series = self._measured_series[key] = self._measured.labels(*key)
+        series.inc()
+
     def left_max_tokens_open(self, pool: str, tenant: str) -> None:
         self._without_max_tokens.labels(pool, tenant).inc()
+
+    def judged(self, pool: str, tenant: str, priority_class: str, met: bool) -> None:
+        self._slo.labels(pool, tenant, priority_class, "met" if met else "missed").inc()
+
+    def cancelled(self, pool: str, tenant: str, output_tokens: int, after_cancel_tokens: int) -> None:
+        self._cancelled.labels(pool, tenant).inc(output_tokens)
+        self._after_cancel.labels(pool, tenant).inc(after_cancel_tokens)
+
+    def body_seconds(self, pool: str, tenant: str, read_seconds: float, write_seconds: float) -> None:
+        key = (pool, tenant)
+        series = self._body_series.get(key)
+        if series is None:
+            series = self._body_series[key] = (self._body_read.labels(*key), self._body_write.labels(*key))
+        series[0].inc(read_seconds)
+        series[1].inc(write_seconds)
 
     def dropped_decision(self, kind: str) -> None:
         self._decisions_dropped.labels(kind).inc()
@@ -126,6 +191,9 @@ class Moment:
     in_flight: int
     persist_errors: int
     engines: list[tuple[str, EngineState, State]]
+    pools: list[PoolMoment]
+    looks: list[LookRow]
+    ledger: LedgerMoment
 
 
 class MomentCollector(Collector):
@@ -163,3 +231,6 @@ class MomentCollector(Collector):
             for possible in _BREAKER_STATES:
                 breaker.add_metric([pool, engine.name, possible], float(possible == state))
         yield from (reserved, running, breaker)
+        yield from pool_families(now.pools)
+        yield from look_families(now.looks)
+        yield from ledger_families(now.ledger)

@@ -8,11 +8,16 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, cast
 
 from gateway.admission import bound_output, count_arrival, identify, measure, read, route, take_quota
-from gateway.decisions import pool_of
+from gateway.caches.stage import answer_from_cache, keep_answer
+from gateway.cascade import ask_small_first, plan_cascade
+from gateway.counting import count
 from gateway.exchange import ClientLeft, Exchange
-from gateway.metrics import UNKNOWN
+from gateway.feedback import remember
+from gateway.pools import judge_pool
 from gateway.refusals import Refused, refusing
 from gateway.relay import serve
+from gateway.schemas import check_schema, remember_schemas
+from gateway.sessions import check_session
 from gateway.usage import Usage
 
 log = logging.getLogger("headworks.gateway")
@@ -27,10 +32,15 @@ STAGES: tuple[Stage, ...] = (
     identify,  # bearer key → tenant, priority class, deadline
     read,  # bounded body → model, texts, what was asked
     measure,  # the model's own tokenizer → prompt tokens
+    check_session,  # an agent's session: its calls, tokens, cost, depth, repeated tool calls
+    answer_from_cache,  # the same request, or one that means the same, was answered before
     route,  # rules by model, tenant, class and sizes → pools
     bound_output,  # max_tokens default and clamp, n cap
+    check_schema,  # what constrains the answer: size, depth, alternatives, how many different ones
+    plan_cascade,  # whether a small model is asked first
     count_arrival,  # what was asked for, for the sketches
     take_quota,  # reserve tokens, a request, parallel sequences
+    ask_small_first,  # its answer, if it is good enough
     serve,  # engine and KV cache → stream through → settle on real usage
 )
 
@@ -70,10 +80,18 @@ async def run(x: Exchange) -> None:
         await _refuse(x, stage.__name__, failed)
     finally:
         x.settle()
-        x.stop_watching()
+        x.close()
         x.gateway.running.discard(task)
-        for look_back in ENDINGS:
-            look_back(x, outcome, reason)
+        _look_back(x, outcome, reason)
+
+
+def _look_back(x: Exchange, outcome: Outcome, reason: str) -> None:
+    """One that fails must not keep the others from looking."""
+    for ending in ENDINGS:
+        try:
+            ending(x, outcome, reason)
+        except Exception:
+            log.exception("%s of request %s failed", ending.__name__, x.request_id.decode())
 
 
 async def _refuse(x: Exchange, stage: str, refused: Refused) -> None:
@@ -85,30 +103,4 @@ async def _refuse(x: Exchange, stage: str, refused: Refused) -> None:
     await x.refuse(refused)
 
 
-def _count(x: Exchange, outcome: Outcome, reason: str) -> None:
-    pool = pool_of(x)
-    labels = (pool, x.tenant_name or UNKNOWN, x.priority_class or UNKNOWN)
-    x.gateway.metrics.request(*labels, outcome, reason)
-    if x.sent_at is None:
-        return
-    series = x.gateway.metrics.series(*labels)
-    prompt_tokens, output_tokens = x.used_tokens()
-    series.prompt_tokens.inc(prompt_tokens)
-    series.generation_tokens.inc(output_tokens)
-    series.queue.observe(x.sent_at - x.arrived)
-    if outcome in ("ok", "cancelled"):
-        x.gateway.decisions.admitted(x, serve.__name__)
-    if outcome == "ok":
-        x.gateway.sketches.answered(x.tenant_name, x.priority_class, pool, output_tokens)
-    if x.first_byte_at is None or x.last_byte_at is None or outcome != "ok":
-        return
-    series.e2e.observe(x.last_byte_at - x.arrived)
-    if x.reader is None:
-        # A whole answer comes after its last token; its first one was seen by nobody.
-        return
-    series.ttft.observe(x.first_byte_at - x.arrived)
-    if output_tokens > 1:
-        series.tpot.observe((x.last_byte_at - x.first_byte_at) / (output_tokens - 1))
-
-
-ENDINGS: tuple[Ending, ...] = (_count,)
+ENDINGS: tuple[Ending, ...] = (judge_pool, count, keep_answer, remember, remember_schemas)

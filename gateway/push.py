@@ -79,11 +79,13 @@ class SeriesPush:
 def samples(families: Iterable[Metric], view: View, name: str) -> Iterator[tuple[Labels, float]]:
     """The samples of a registry that speak of what is configured now, labelled for the store.
 
-    The registry goes on counting for a tenant, pool or class that was removed; to the store such a series has ended.
+    The registry goes on counting for a tenant, pool, class or model that was removed; to the store such a series has
+    ended.
     """
-    pools, tenants, classes = (
+    configured = view.snapshot
+    pools, tenants, classes, models = (
         names.keys() | {UNKNOWN}
-        for names in (view.snapshot.pools, view.snapshot.tenants, view.snapshot.priority_classes)
+        for names in (configured.pools, configured.tenants, configured.priority_classes, configured.models)
     )
     for family in families:
         # When a counter began, as a series of its own: no query asks for it.
@@ -95,6 +97,7 @@ def samples(families: Iterable[Metric], view: View, name: str) -> Iterator[tuple
                 and labels.get("pool", UNKNOWN) in pools
                 and labels.get("tenant", UNKNOWN) in tenants
                 and labels.get("priority_class", UNKNOWN) in classes
+                and labels.get("model", UNKNOWN) in models
             ):
                 yield {METRIC_NAME: sample.name, "gateway": name, **labels}, sample.value
 

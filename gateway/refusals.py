@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-import msgspec
-
 from policy.admission import NotAdmitted
 
 
@@ -38,7 +36,7 @@ _TIMEOUT = "timeout_error"
 _NO_NUMBERS: Mapping[str, int] = MappingProxyType({})
 
 REASONS: Final[dict[str, Reason]] = {
-    "missing_key": Reason(401, _AUTH, "No key was sent.", "Send `Authorization: Bearer hw-…`."),
+    "missing_key": Reason(401, _AUTH, "No key was sent.", "Send `Authorization: Bearer hw-…` or `X-Api-Key: hw-…`."),
     "unknown_key": Reason(401, _AUTH, "The key is not known.", "Check the key, or ask for a new one."),
     "key_blocked": Reason(401, _AUTH, "The key was blocked by an operator.", "Ask the operators of the fleet."),
     "key_expired": Reason(401, _AUTH, "The key's life is over.", "Ask for a new key."),
@@ -51,6 +49,9 @@ REASONS: Final[dict[str, Reason]] = {
         403, _DENIED, "The tenant may not use this priority class.", "Leave X-Priority-Class out, or ask for the class."
     ),
     "unknown_path": Reason(404, _BAD, "There is no such endpoint.", "See the list of endpoints in the docs."),
+    "unknown_request": Reason(
+        404, _BAD, "No such request of the tenant is remembered.", "Send the x-request-id of a recent answer."
+    ),
     "model_not_found": Reason(404, _BAD, "No such model is configured.", "`GET /v1/models` lists the models."),
     "method_not_allowed": Reason(405, _BAD, "The endpoint takes another method.", "POST completions, GET the rest."),
     "body_too_large": Reason(400, _BAD, "The body is larger than the gateway takes.", "Send a shorter prompt."),
@@ -62,27 +63,72 @@ REASONS: Final[dict[str, Reason]] = {
     "conflicting_max_tokens": Reason(400, _BAD, "max_tokens and max_completion_tokens differ.", "Send one of the two."),
     "n_above_cap": Reason(400, _BAD, "More sequences are asked for than the tenant may.", "Lower n and best_of."),
     "context_length_exceeded": Reason(400, _BAD, "The prompt leaves no room in the context.", "Shorten the prompt."),
+    "schema_too_large": Reason(400, _BAD, "The schema of the answer has too many bytes.", "Send a smaller schema."),
+    "schema_too_deep": Reason(400, _BAD, "The schema's objects and arrays nest too deep.", "Flatten the schema."),
+    "schema_too_broad": Reason(
+        400, _BAD, "One anyOf, oneOf or enum has too many alternatives.", "Send fewer, and check the rest yourself."
+    ),
+    "ignored_field": Reason(
+        400, _BAD, "The engines would ignore a field that constrains the answer.", "Send `response_format`."
+    ),
     "never_fits": Reason(
         400, _BAD, "The tenant's limit can never hold the request.", "Ask for less, or for a higher limit."
     ),
     "never_fits_kv": Reason(
         400, _BAD, "The request is larger than any engine of its pools can ever hold.", "Lower max_tokens or n."
     ),
+    "session_depth": Reason(
+        400, _BAD, "Agents call agents deeper than they may.", "Let the calling agent do the work."
+    ),
     "rejected_by_route": Reason(400, _BAD, "A route rejects such requests.", "Follow the message of the route."),
     "no_route": Reason(400, _BAD, "No route matches the request.", "Ask the operators which requests are served."),
+    "api_not_served": Reason(
+        400, _BAD, "The engines of the model do not serve this API.", "Ask for a model that has it, or by another API."
+    ),
+    "answer_too_large": Reason(
+        400, _BAD, "The answer to all inputs is larger than the gateway takes.", "Send fewer inputs at once."
+    ),
     "engine_rejected": Reason(400, _BAD, "The engine found the request invalid.", "Correct what the message names."),
     "tpm_limit": Reason(429, _LIMIT, "The tenant's tokens per minute are used up.", "Wait for Retry-After."),
     "rpm_limit": Reason(429, _LIMIT, "The tenant's requests per minute are used up.", "Wait for Retry-After."),
     "daily_token_budget": Reason(
         429, _LIMIT, "The tenant's tokens of the day are used up.", "Wait for its next day, or ask for a higher budget."
     ),
+    "too_many_schemas": Reason(
+        429, _LIMIT, "The tenant used too many different schemas within an hour.", "Send the same schema again."
+    ),
     "max_parallel_requests": Reason(
         429, _LIMIT, "The tenant's parallel sequences are all running.", "Wait for one of them to end."
     ),
+    "session_iterations": Reason(
+        429, _LIMIT, "The session has made all the model calls that it may.", "End the loop; begin a new session."
+    ),
+    "session_tokens": Reason(
+        429, _LIMIT, "The session's tokens are used up.", "End the loop; begin a new session with less in it."
+    ),
+    "session_cost": Reason(
+        429, _LIMIT, "The session has cost all that it may.", "End the loop; begin a new session with less in it."
+    ),
+    "session_repeated_call": Reason(
+        429, _LIMIT, "The same tool was called with the same arguments again and again.", "End the loop; see the tool."
+    ),
     "not_ready": Reason(503, _BUSY, "The gateway has no configuration yet.", "Wait for Retry-After."),
+    "saturated": Reason(
+        503, _BUSY, "The queue of every pool is full; only `/readyz` says so.", "Send requests to another gateway."
+    ),
     "draining": Reason(503, _BUSY, "This gateway is shutting down.", "Connect again: another one will answer."),
     "no_engine": Reason(503, _BUSY, "No engine of the pool takes work now.", "Wait for Retry-After."),
     "breaker_open": Reason(503, _BUSY, "The circuit breaker holds requests back.", "Wait for Retry-After."),
+    "queue_full": Reason(503, _BUSY, "As many requests wait for the pool as may.", "Wait for Retry-After."),
+    "queue_timeout": Reason(
+        503, _BUSY, "No place became free in the time that a request may wait.", "Wait for Retry-After."
+    ),
+    "cannot_finish_in_time": Reason(
+        503, _BUSY, "Its turn would come after its deadline, or its time to wait.", "Wait for Retry-After."
+    ),
+    "shed": Reason(
+        503, _BUSY, "It gave way to one of a better class, or of a tenant with fewer waiting.", "Wait for Retry-After."
+    ),
     "no_kv_capacity": Reason(503, _BUSY, "All admissible KV cache is reserved now.", "Wait for Retry-After."),
     "engine_overloaded": Reason(503, _BUSY, "The engine refused for lack of capacity.", "Wait for Retry-After."),
     "engine_unreachable": Reason(503, _ENGINE, "No engine could be reached.", "Wait for Retry-After."),
@@ -128,25 +174,6 @@ def refusing() -> Iterator[None]:
 def asked_for(amount: int, noun: str) -> str:
     """`1 token is asked for`, `2 tokens are asked for`."""
     return f"{amount} {noun} is asked for" if amount == 1 else f"{amount} {noun}s are asked for"
-
-
-def error_body(refused: Refused) -> bytes:
-    """OpenAI's error shape; `code` is the named reason."""
-    return msgspec.json.encode(
-        {
-            "error": {
-                "message": refused.message,
-                "type": refused.row.error_type,
-                "code": refused.reason,
-                "param": refused.param,
-            }
-        }
-    )
-
-
-def error_event(refused: Refused) -> bytes:
-    """The same as a server-sent event, for a stream that has begun."""
-    return b"data: " + error_body(refused) + b"\n\n"
 
 
 def docs_table() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -11,28 +12,21 @@ from typing import Literal
 import aiohttp
 from msgspec import UNSET
 
-from gateway.engines import Placement
 from gateway.exchange import Exchange
-from gateway.quotas import Header
+from gateway.pools import Placement
 from gateway.refusals import Refused
 from gateway.silence import SilenceWatch
 from gateway.usage import GIVEN_UP, NotAnAnswer, StreamReader, failure_in, given_up, usage_of_answer
 from policy.breaker import Outcome
-from policy.kv import reservation_tokens
+from policy.engine_priority import engine_priority
 
 log = logging.getLogger("headworks.gateway.relay")
 _ERROR_BODY_BYTES = 64 * 1024
 _ERROR_MESSAGE_CHARACTERS = 2_000
-_UPSTREAM_PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions"}
-_STREAM_HEADERS: tuple[Header, ...] = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    # nginx would hold events back.
-    (b"x-accel-buffering", b"no"),
-)
 # Statuses that say something of this request alone; another engine would answer the same.
 _CLIENTS_FAULT = (400, 413, 415, 422)
 _BUSY = (408, 429, 503)
+_NO_SUCH_PATH = (404, 405, 501)
 _TOLD = {
     "engine_unreachable": "the engine could not be reached",
     "engine_overloaded": "the engine has no capacity now",
@@ -49,6 +43,10 @@ class EngineFailed(Exception):
         self.engine = ""
 
 
+class TooLarge(EngineFailed):
+    """An answer that is larger than what is held in memory of one."""
+
+
 async def serve(x: Exchange) -> None:
     """One engine, and if it fails before the first byte, one other."""
     x.gateway.retries.earn()
@@ -62,7 +60,7 @@ async def serve(x: Exchange) -> None:
 
 async def _serve(x: Exchange) -> None:
     try:
-        await _attempt(x, _place(x))
+        await _attempt(x, await x.gateway.pools.place(x))
     except EngineFailed as first:
         other = None if x.begun else _another_place(x, first)
         if other is None:
@@ -74,20 +72,15 @@ async def _serve(x: Exchange) -> None:
             raise _refusal(x, second) from None
 
 
-def _place(x: Exchange, avoid: str | None = None) -> Placement:
-    tokens = reservation_tokens(x.size.tokens, x.max_tokens, x.ask.sequences)
-    return x.gateway.fleet.place(x.view, x.route.pools, tokens, x.gateway.now_ms(), x.gateway.unix_ms(), avoid)
-
-
 def _another_place(x: Exchange, failure: EngineFailed) -> Placement | None:
+    if x.gateway.retries.is_empty:
+        return None
     try:
-        other = _place(x, avoid=failure.engine)
+        other = x.gateway.pools.place_again(x, avoid=failure.engine)
     except Refused:
         return None
-    if x.gateway.retries.spend():
-        return other
-    other.end("ignored", x.gateway.now_ms())
-    return None
+    x.gateway.retries.spend()
+    return other
 
 
 def _refusal(x: Exchange, failure: EngineFailed) -> Refused:
@@ -98,6 +91,7 @@ def _refusal(x: Exchange, failure: EngineFailed) -> Refused:
 async def _attempt(x: Exchange, placement: Placement) -> None:
     x.placement = placement
     outcome: Outcome = "ignored"
+    late = _watch_first_token(x, placement)
     try:
         await _exchange_with(x, placement)
         outcome = "success"
@@ -112,7 +106,25 @@ async def _attempt(x: Exchange, placement: Placement) -> None:
             outcome = "failure"
         raise
     finally:
+        if late is not None:
+            late.cancel()
         placement.end(outcome, x.gateway.now_ms())
+
+
+def _watch_first_token(x: Exchange, placement: Placement) -> asyncio.TimerHandle | None:
+    """The breaker hears of a first token that takes longer than its `timeout_ms` when it does, not at the end.
+
+    The request goes on. Of a whole answer nobody sees the first token.
+    """
+    timeout_ms = x.view.snapshot.pools[placement.pool].breaker.timeout_ms
+    if not timeout_ms or not x.ask.stream:
+        return None
+
+    def look() -> None:
+        if not x.begun:
+            placement.tell("timeout", x.gateway.now_ms())
+
+    return asyncio.get_running_loop().call_later(timeout_ms / 1000, look)
 
 
 async def _exchange_with(x: Exchange, placement: Placement) -> None:
@@ -124,8 +136,9 @@ async def _exchange_with(x: Exchange, placement: Placement) -> None:
     }
     if engine.api_key is not UNSET:
         headers["Authorization"] = f"Bearer {engine.api_key}"
-    body = x.ask.for_engine(engine.served_model, x.max_tokens)
-    url = engine.url.rstrip("/") + _UPSTREAM_PATHS[x.endpoint]
+    priority = engine_priority(engine.kind, x.priority_class, x.view.snapshot.priority_classes)
+    body = x.ask.for_engine(engine.served_model, x.max_tokens, priority)
+    url = engine.url.rstrip("/") + x.ask.api.path
     x.sent_at = x.sent_at or time.monotonic()
     reached_another, x.reached_engine = x.reached_engine, True
     try:
@@ -149,28 +162,41 @@ async def _exchange_with(x: Exchange, placement: Placement) -> None:
         if complete:
             response.release()
         else:
+            if x.client_left and x.reader is not None:
+                _count_unread(x, x.reader, response)
             response.close()
 
 
 async def _pass_whole(x: Exchange, response: aiohttp.ClientResponse, placement: Placement) -> None:
-    body = await _read_bounded(response, x.gateway.limits.max_answer_bytes, placement)
+    limit = x.gateway.limits.max_answer_bytes
+    try:
+        body = await _read_bounded(response, limit, placement)
+    except TooLarge:
+        if x.ask.generates:
+            raise
+        # What is generated is bounded; how many vectors there are is for the client to say.
+        message = f"the answer is larger than {limit} bytes; send fewer inputs at once"
+        raise Refused("answer_too_large", message, param=x.ask.api.text_field) from None
     if given_up(body):
         raise _failure(*GIVEN_UP, placement)
+    if b'"error"' in body and (failure := failure_in(body)):
+        raise _failure(*failure, placement)
     x.first_byte_at = x.last_byte_at = time.monotonic()
     try:
         x.usage = usage_of_answer(body)
     except NotAnAnswer as error:
-        raise EngineFailed("engine_error", f"its answer is no JSON: {error}") from None
+        raise EngineFailed("engine_error", f"its answer is no JSON object: {error}") from None
     if x.usage is None:
-        if failure := failure_in(body):
-            raise _failure(*failure, placement)
         x.estimated_output_tokens = min(-(-len(body) // 4), x.max_tokens * x.ask.sequences)
+    await x.end_heartbeat()
+    if x.headers_sent:
+        raise EngineFailed("engine_error", "it answered a stream with something else")
     x.settle()
     await x.answer_json(200, body)
 
 
 async def _pass_stream(x: Exchange, response: aiohttp.ClientResponse, placement: Placement) -> None:
-    reader = StreamReader(hide_usage=not x.ask.wants_usage)
+    reader = StreamReader(hide_usage=x.ask.api.forces_usage and not x.ask.wants_usage, endpoint=x.endpoint)
     with SilenceWatch(x.gateway.limits.stream_silence_seconds, response.close) as silence:
         try:
             async for chunk in response.content.iter_any():
@@ -179,7 +205,9 @@ async def _pass_stream(x: Exchange, response: aiohttp.ClientResponse, placement:
                 if reader.failure is not None:
                     # Its own words may hold its address: the stream ends with an event of ours.
                     raise _failure(*reader.failure, placement)
-                silence.wait()
+                if x.begun:
+                    # What opens a stream may come long before the prefill has its turn.
+                    silence.wait()
         except (aiohttp.ClientError, OSError) as error:
             if silence.gave_up:
                 raise EngineFailed("engine_error", f"its stream was silent for {silence.limit_seconds:g} s") from None
@@ -200,15 +228,28 @@ async def _pass_chunk(x: Exchange, reader: StreamReader, chunk: bytes) -> None:
     if not x.begun:
         x.reader = reader
         x.first_byte_at = time.monotonic()
-        await x.begin_stream((*_STREAM_HEADERS, *x.own_headers()))
+        if x.placement is not None:
+            x.placement.first_token(x.gateway.now_ms())
+        await x.begin_stream()
     x.last_byte_at = time.monotonic()
     await x.stream(events)
+
+
+def _count_unread(x: Exchange, reader: StreamReader, response: aiohttp.ClientResponse) -> None:
+    """Tokens that had come when their client was gone: nobody will have them."""
+    before = reader.generated_events
+    with contextlib.suppress(aiohttp.ClientError, OSError):
+        reader.feed(response.content.read_nowait())
+    x.tokens_after_cancel = reader.generated_events - before
 
 
 async def _raise_for(response: aiohttp.ClientResponse, placement: Placement) -> None:
     """Turn an engine's refusal into ours. Its own words are kept only where they speak of the request."""
     body = await _read_bounded(response, _ERROR_BODY_BYTES, placement)
     message, _ = failure_in(body) or (f"the engine answered {response.status}", None)
+    # A model that an engine does not know is its fault; a path is the request's, whose client must open no breaker.
+    if response.status in _NO_SUCH_PATH and "model" not in message.lower():
+        raise Refused("api_not_served", "the engines of this model do not serve this API")
     raise _failure(message, response.status, placement)
 
 
@@ -227,7 +268,7 @@ async def _read_bounded(response: aiohttp.ClientResponse, limit: int, placement:
         async for chunk in response.content.iter_any():
             size += len(chunk)
             if size > limit:
-                raise EngineFailed("engine_error", f"its answer is larger than {limit} bytes")
+                raise TooLarge("engine_error", f"its answer is larger than {limit} bytes")
             parts.append(chunk)
     except (aiohttp.ClientError, OSError) as error:
         raise EngineFailed("engine_error", f"its answer broke off: {_said(error, placement)}") from None

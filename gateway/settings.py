@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gateway.redis_link import redis_url
 from policy.asks import MESSAGE_OVERHEAD_TOKENS as MESSAGE_OVERHEAD_TOKENS_DEFAULT
-from wire.settings import Setting, base_url, number, path, whole_number
+from wire.settings import Setting, base_url, number, path, whole_number, yes_or_no
 
 CONTROL_URL = Setting(
     "HEADWORKS_GATEWAY_CONTROL_URL", "http://127.0.0.1:8600", "Where the control plane answers.", base_url
@@ -32,6 +33,25 @@ STATE_DIR = Setting(
 )
 HOST = Setting("HEADWORKS_GATEWAY_HOST", "127.0.0.1", "Address to listen on. Loopback until a person opens it.", str)
 PORT = Setting("HEADWORKS_GATEWAY_PORT", 8400, "Port to listen on.", whole_number(1, 65_535))
+TLS_CERT: Setting[Path | None] = Setting(
+    "HEADWORKS_GATEWAY_TLS_CERT",
+    None,
+    "File with the certificate chain in PEM, leaf first: the gateway then speaks HTTPS alone, HTTP/2 and HTTP/1.1. "
+    "None: plain HTTP, for loopback or behind a proxy with TLS.",
+    path,
+)
+TLS_KEY: Setting[Path | None] = Setting(
+    "HEADWORKS_GATEWAY_TLS_KEY",
+    None,
+    "File with the certificate's key in PEM, without a password, readable by the gateway's user alone.",
+    path,
+)
+TLS_CHECK_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_TLS_CHECK_SECONDS",
+    10.0,
+    "How often the two files are looked at; new connections get what they hold then. SIGHUP looks at once.",
+    number(0.1, 86_400),
+)
 MAX_CONNECTIONS = Setting(
     "HEADWORKS_GATEWAY_MAX_CONNECTIONS",
     8_192,
@@ -81,11 +101,35 @@ STREAM_SILENCE_SECONDS = Setting(
     "breaker is told. An engine that hangs keeps its streams open. 0: never.",
     number(0, 86_400),
 )
+HEARTBEAT_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_HEARTBEAT_SECONDS",
+    15.0,
+    "A stream that has been quiet for this long, also before its first event, sends the comment `: waiting`: proxies "
+    "close silent connections. With the first one the status 200 is sent, and a later refusal comes as an event, so "
+    "keep it above the pools' queue_ttl_ms. 0: never.",
+    number(0, 3600),
+)
 LEASE_SECONDS = Setting(
     "HEADWORKS_GATEWAY_LEASE_SECONDS",
     60.0,
     "How long after the longest life of a request its quota reservation lapses by itself.",
     number(1, 86_400),
+)
+REDIS_URL = Setting(
+    "HEADWORKS_GATEWAY_REDIS_URL",
+    "",
+    "redis://… or rediss://… of the Redis on which all gateways count limits together and tell each other of breakers. "
+    "Empty: each gateway holds its share of every limit, all of it where it is the only one.",
+    redis_url,
+    secret=True,
+    in_file=True,
+)
+REDIS_ANSWER_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_REDIS_ANSWER_SECONDS",
+    0.05,
+    "How long a request waits for an answer of the Redis. Then this gateway holds its share of the limits, without "
+    "asking, until the Redis answers in time again.",
+    number(0.001, 10),
 )
 BUDGET_KEEP_SECONDS = Setting(
     "HEADWORKS_GATEWAY_BUDGET_KEEP_SECONDS",
@@ -106,6 +150,19 @@ UPSTREAM_KEEP_ALIVE_SECONDS = Setting(
     "How long an idle connection to an engine is kept. Below vLLM's own 5 s, so that the gateway closes first.",
     number(0, 3600),
 )
+ENGINE_LOOK_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_ENGINE_LOOK_SECONDS",
+    1.0,
+    "How often each engine's metrics page is read for its KV cache and queue. A look costs about 0.5 ms of a core.",
+    number(0.05, 60),
+)
+ENGINE_STALE_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_ENGINE_STALE_SECONDS",
+    5.0,
+    "An engine whose page was not read for this long is stale, and its pool's stale_telemetry says what is admitted "
+    "there. Also the longest time that one look may take: busy engines answer late.",
+    number(0.1, 3600),
+)
 DRAIN_SECONDS = Setting(
     "HEADWORKS_GATEWAY_DRAIN_SECONDS",
     120.0,
@@ -124,6 +181,13 @@ STALLED_CLIENT_SECONDS = Setting(
     "A client that takes nothing of what is sent to it for this long loses its connection; one that died or never "
     "reads would otherwise keep its place among the connections for ever.",
     number(0.1, 86_400),
+)
+NOT_READY_WHEN_SATURATED = Setting(
+    "HEADWORKS_GATEWAY_NOT_READY_WHEN_SATURATED",
+    False,
+    "Whether /readyz answers 503 while the queue of every pool is full, so that a load balancer tries other gateways. "
+    "Where all are full it then has none to send to, and clients are not told when to come back.",
+    yes_or_no,
 )
 METRICS_TOKEN = Setting(
     "HEADWORKS_GATEWAY_METRICS_TOKEN",
@@ -174,21 +238,49 @@ RETRY_BURST = Setting(
     "Retries that may be saved up by quiet traffic.",
     whole_number(0, 100_000),
 )
+OVERTAKINGS = Setting(
+    "HEADWORKS_GATEWAY_OVERTAKINGS",
+    16,
+    "How many smaller requests may go past one that waits for more KV cache than is free; then, or after half of its "
+    "time to wait, room is held for it. 0: none, and the room stands idle meanwhile.",
+    whole_number(0, 1_000_000),
+)
+AFFINITY_SPREAD_PERMILLE = Setting(
+    "HEADWORKS_GATEWAY_AFFINITY_SPREAD_PERMILLE",
+    200,
+    "A request goes to the engine that has read the beginning of its prompt before, as long as that is loaded by no "
+    "more than this above the least loaded one, in thousandths of the KV cache that may be reserved there.",
+    whole_number(0, 1000),
+)
+AFFINITY_BLOCKS = Setting(
+    "HEADWORKS_GATEWAY_AFFINITY_BLOCKS",
+    16_384,
+    "Leading blocks of prompts (1,024 characters each) whose engine is remembered, of each pool; some 100 bytes a "
+    "block. 0: none, so that load alone decides.",
+    whole_number(0, 10_000_000),
+)
 CAPACITY_RETRY_SECONDS = Setting(
     "HEADWORKS_GATEWAY_CAPACITY_RETRY_SECONDS",
     1.0,
     "Retry-After where the time to free capacity is unknown (KV cache full, engines down).",
     number(1, 3600),
 )
+SESSIONS = Setting(
+    "HEADWORKS_GATEWAY_SESSIONS",
+    20_000,
+    "Sessions (X-Session-Id) that are remembered at once, some 1 kB each; over it the tenant with the most of them "
+    "loses the one that it used the longest ago.",
+    whole_number(100, 1_000_000),
+)
 MESSAGE_OVERHEAD_TOKENS = Setting(
     "HEADWORKS_GATEWAY_MESSAGE_OVERHEAD_TOKENS",
     MESSAGE_OVERHEAD_TOKENS_DEFAULT,
-    "Tokens that a chat template adds to each message; real usage replaces the measure when a request settles.",
+    "Tokens that a chat template adds to each message, for models whose template was not uploaded.",
     whole_number(0, 1000),
 )
 TOKENIZE_OFF_LOOP_CHARACTERS = Setting(
     "HEADWORKS_GATEWAY_TOKENIZE_OFF_LOOP_CHARACTERS",
-    8_192,
+    4_096,
     "Prompts longer than this are measured in a thread: about 1 ms of work, the longest that may delay others.",
     whole_number(0, 2**30),
 )
@@ -198,11 +290,82 @@ TOKEN_COUNT_CACHE = Setting(
     "Texts whose token count is remembered; system prompts repeat.",
     whole_number(0, 10_000_000),
 )
+ENGINE_TOKENIZE_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_ENGINE_TOKENIZE_SECONDS",
+    0.05,
+    "How long a request waits for an engine to count its prompt, where the model has no tokenizer file; then the "
+    "length is estimated. 0: engines are not asked.",
+    number(0, 10),
+)
+ENGINE_TOKENIZE_PAUSE_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_ENGINE_TOKENIZE_PAUSE_SECONDS",
+    30.0,
+    "How long an engine that did not count a prompt in time, or cannot, is not asked again.",
+    number(0.01, 86_400),
+)
+REFUSE_IGNORED_FIELDS = Setting(
+    "HEADWORKS_GATEWAY_REFUSE_IGNORED_FIELDS",
+    True,
+    "Refuse `guided_json` and its kin where engines of the pool are vLLM, which answers 200 without constraining. "
+    "false: pass them on, for fleets of vLLM before 0.12.",
+    yes_or_no,
+)
+KNOWN_SCHEMAS = Setting(
+    "HEADWORKS_GATEWAY_KNOWN_SCHEMAS",
+    64,
+    "Schemas a pool, the most used ones, that an engine is asked for after it has started again. 0: none.",
+    whole_number(0, 1_000),
+)
+SCHEMA_WARM_UP_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_SCHEMA_WARM_UP_SECONDS",
+    60.0,
+    "Longest time for an engine to compile the known schemas after a start. 0: engines are not warmed up.",
+    number(0, 3600),
+)
 ARTIFACT_RETRY_SECONDS = Setting(
     "HEADWORKS_GATEWAY_ARTIFACT_RETRY_SECONDS",
     5.0,
-    "Wait before a tokenizer file that could not be fetched is asked for again.",
+    "Wait before a tokenizer or chat template that could not be fetched is asked for again.",
     number(0.01, 3600),
+)
+CACHE_BYTES = Setting(
+    "HEADWORKS_GATEWAY_CACHE_BYTES",
+    128 * 1024 * 1024,
+    "Memory for the answers that cache policies let the gateway keep; over it those that nobody used for the longest "
+    "go. An answer of 500 tokens is some 2 kB, as a stream 100 kB.",
+    whole_number(1024 * 1024, 2**40),
+)
+CACHE_ANSWER_BYTES = Setting(
+    "HEADWORKS_GATEWAY_CACHE_ANSWER_BYTES",
+    1024 * 1024,
+    "Larger answers are not kept: few are asked for twice, and each would push out many small ones.",
+    whole_number(1024, 2**30),
+)
+CACHE_QUESTION_CHARACTERS = Setting(
+    "HEADWORKS_GATEWAY_CACHE_QUESTION_CHARACTERS",
+    2_000,
+    "Longer texts are not compared by their meaning: they are documents, and longer than most embedding models read.",
+    whole_number(1, 1_000_000),
+)
+CACHE_EMBEDDING_TIMEOUT_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_CACHE_EMBEDDING_TIMEOUT_SECONDS",
+    0.1,
+    "Longest wait for the embedding of a question, which every request that is then not answered pays as well. A small "
+    "embedding model on a GPU takes some 10 ms.",
+    number(0.001, 60),
+)
+CACHE_EMBEDDING_PAUSE_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_CACHE_EMBEDDING_PAUSE_SECONDS",
+    5.0,
+    "How long an engine that gave no embedding in time is not asked for another.",
+    number(0, 3600),
+)
+FEEDBACK_REQUESTS = Setting(
+    "HEADWORKS_GATEWAY_FEEDBACK_REQUESTS",
+    50_000,
+    "Answered requests that feedback can still name, some 300 bytes each; the oldest go. At 100 requests a second they "
+    "are those of eight minutes.",
+    whole_number(1, 10_000_000),
 )
 
 SETTINGS = (
@@ -213,6 +376,9 @@ SETTINGS = (
     STATE_DIR,
     HOST,
     PORT,
+    TLS_CERT,
+    TLS_KEY,
+    TLS_CHECK_SECONDS,
     MAX_CONNECTIONS,
     LISTEN_BACKLOG,
     MAX_BODY_BYTES,
@@ -221,13 +387,19 @@ SETTINGS = (
     BODY_TIMEOUT_SECONDS,
     MAX_REQUEST_SECONDS,
     STREAM_SILENCE_SECONDS,
+    HEARTBEAT_SECONDS,
     LEASE_SECONDS,
+    REDIS_URL,
+    REDIS_ANSWER_SECONDS,
     BUDGET_KEEP_SECONDS,
     CONNECT_TIMEOUT_SECONDS,
     UPSTREAM_KEEP_ALIVE_SECONDS,
+    ENGINE_LOOK_SECONDS,
+    ENGINE_STALE_SECONDS,
     DRAIN_SECONDS,
     LAST_SEND_SECONDS,
     STALLED_CLIENT_SECONDS,
+    NOT_READY_WHEN_SATURATED,
     METRICS_TOKEN,
     PUSH_INTERVAL_SECONDS,
     SPOOL_BYTES,
@@ -235,9 +407,24 @@ SETTINGS = (
     SKETCHES_WAITING,
     RETRY_BUDGET_PERMILLE,
     RETRY_BURST,
+    OVERTAKINGS,
+    AFFINITY_SPREAD_PERMILLE,
+    AFFINITY_BLOCKS,
     CAPACITY_RETRY_SECONDS,
+    SESSIONS,
     MESSAGE_OVERHEAD_TOKENS,
     TOKENIZE_OFF_LOOP_CHARACTERS,
     TOKEN_COUNT_CACHE,
+    ENGINE_TOKENIZE_SECONDS,
+    ENGINE_TOKENIZE_PAUSE_SECONDS,
+    REFUSE_IGNORED_FIELDS,
+    KNOWN_SCHEMAS,
+    SCHEMA_WARM_UP_SECONDS,
     ARTIFACT_RETRY_SECONDS,
+    CACHE_BYTES,
+    CACHE_ANSWER_BYTES,
+    CACHE_QUESTION_CHARACTERS,
+    CACHE_EMBEDDING_TIMEOUT_SECONDS,
+    CACHE_EMBEDDING_PAUSE_SECONDS,
+    FEEDBACK_REQUESTS,
 )

@@ -1,4 +1,7 @@
-"""Tells the control plane of decisions and sketches, at most once a second; what it cannot take waits in memory."""
+"""Tells the control plane of decisions, sketches and feedback, at most once a second each.
+
+What it cannot take waits in memory.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ from itertools import accumulate, takewhile
 import msgspec
 
 from gateway.decisions import DecisionLog
+from gateway.feedback import FeedbackEvents
 from gateway.sketches import MinuteSketches
 from wire.control_api import JSON_BODY, TargetRefused
-from wire.messages import Decision
+from wire.messages import Decision, Event
 from wire.pace import Pace
+from wire.push import EVENTS_PATH
 from wire.sending import FAILURES, TOO_LARGE, Told, refuses_body, retry_delay_seconds
 from wire.sketches import Sketch
 from wire.target import TargetClient
@@ -25,22 +30,32 @@ SKETCHES_PATH = "/api/v1/sketches"
 _INTERVAL_SECONDS = 1.0
 _DECISIONS_AT_ONCE = 2_000
 _SKETCHES_AT_ONCE = 500
+_EVENTS_AT_ONCE = 500
 # Half of what the control plane takes; of one that takes less, half of what it refused.
 _BODY_BYTES = 512 * 1024
 _LAST_SECONDS = 3.0
-Message = Decision | Sketch
+Message = Decision | Sketch | Event
 
 
 class Telling:
-    """Sends what the log and the sketches hold. Losing it costs an explanation, so nothing is kept on disk."""
+    """Sends what the log, the sketches and clients' reports hold.
+
+    Losing it costs an explanation, so nothing is kept on disk.
+    """
 
     def __init__(
-        self, client: TargetClient, decisions: DecisionLog, sketches: MinuteSketches, pace: Pace | None = None
+        self,
+        client: TargetClient,
+        decisions: DecisionLog,
+        sketches: MinuteSketches,
+        feedback: FeedbackEvents,
+        pace: Pace | None = None,
     ) -> None:
         pace = pace or Pace()
         self._sketches = sketches
         self._of_decisions = Sender(client, DECISIONS_PATH, lambda: decisions.take(_DECISIONS_AT_ONCE), pace)
         self._of_sketches = Sender(client, SKETCHES_PATH, lambda: sketches.take(_SKETCHES_AT_ONCE), pace)
+        self._of_feedback = Sender(client, EVENTS_PATH, lambda: feedback.take(_EVENTS_AT_ONCE), pace)
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -48,6 +63,7 @@ class Telling:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._of_decisions.run())
                 tasks.create_task(self._of_sketches.run())
+                tasks.create_task(self._of_feedback.run())
         except* Exception:
             log.exception("decisions are no longer told")
 
@@ -56,6 +72,7 @@ class Telling:
         try:
             async with asyncio.timeout(_LAST_SECONDS):
                 await self._of_decisions.send_all()
+                await self._of_feedback.send_all()
                 await self._of_sketches.send_all()
                 self._of_sketches.load(self._sketches.take(_SKETCHES_AT_ONCE, all_of_them=True))
                 await self._of_sketches.send_all()

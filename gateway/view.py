@@ -37,6 +37,11 @@ class View:
         aliases = {name for name, alias in self.snapshot.aliases.items() if alias.model in allowed}
         return iter(sorted(allowed | aliases))
 
+    def is_served_by_vllm_alone(self, model: str) -> bool:
+        """Whether each engine of the model, if it has any, is vLLM."""
+        pools = [name for name, pool in self.snapshot.pools.items() if pool.model == model]
+        return all(self.snapshot.engines[engine].kind == "vllm" for pool in pools for engine in self.engines_of[pool])
+
     def overrides(self, pool: str, engine: str) -> tuple[Override, ...]:
         """Overrides on the engine itself and on its pool, expired ones included."""
         return self.overrides_of.get(("pool", pool), ()) + self.overrides_of.get(("engine", engine), ())

@@ -65,15 +65,15 @@ def check_model(tenant: Tenant, asked: str, name: str, known: Container[str]) ->
         raise NotAdmitted("model_not_allowed", f"the tenant may not use the model {asked!r}", param="model")
 
 
-def check_prompt(model: Model, prompt_tokens: int, *, measured: bool, param: str) -> None:
-    """An estimated prompt may be too long in appearance only. Raises: NotAdmitted (`context_length_exceeded`)."""
-    if measured and prompt_tokens >= model.max_context_tokens:
-        raise NotAdmitted(
-            "context_length_exceeded",
-            f"the prompt has {prompt_tokens} tokens; the model's context of {model.max_context_tokens} tokens "
-            "must also hold the answer",
-            param=param,
-        )
+def check_prompt(model: Model, prompt_tokens: int, *, measured: bool, param: str, answered: bool = True) -> None:
+    """An estimated prompt may be too long in appearance only. `answered`: the context must also hold an answer.
+
+    Raises: NotAdmitted (`context_length_exceeded`).
+    """
+    if measured and prompt_tokens + answered > model.max_context_tokens:
+        said = f"the prompt has {prompt_tokens} tokens; the model's context has {model.max_context_tokens} tokens"
+        also = ", which must also hold the answer" if answered else ""
+        raise NotAdmitted("context_length_exceeded", said + also, param=param)
 
 
 def check_sequences(tenant: Tenant, sequences: int) -> None:

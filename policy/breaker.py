@@ -1,7 +1,8 @@
-"""Circuit breaker of one engine: closed → open → half_open → closed or open.
+"""Circuit breaker of one engine, or of a pool: closed → open → half_open → closed or open.
 
 Time is integer milliseconds: monotonic for the automatic breaker, Unix time for overrides (they carry an expiry
-that a person set). Source: seed 1, section 9.
+that a person set). Gateways tell each other what their breakers learned: `hold_open` and `close_with_others` take that.
+Source: seed 1, section 9.
 """
 
 from __future__ import annotations
@@ -12,18 +13,27 @@ from typing import Literal, NamedTuple
 from wire.snapshot import BreakerThresholds, Override
 
 State = Literal["closed", "open", "half_open"]
-Outcome = Literal["success", "failure", "ignored"]
+# `timeout`: the first token came too late, whatever came of it then.
+Outcome = Literal["success", "failure", "timeout", "ignored"]
 _WINDOW_SLOTS = 10
 
 
 class Permit(NamedTuple):
-    """Leave to send one request. Its outcome counts only in the state it was given in (`generation`)."""
+    """Leave to send one request. Its outcome counts only in the state it was given in (`generation`).
+
+    `probe_round`: which round of probes it is one of; 0: it is none.
+    """
 
     generation: int
+    probe_round: int = 0
 
 
 class Breaker:
-    """Opens when the error ratio over a rolling window passes a threshold; lets single probes try after a cooldown."""
+    """Opens when the share of errors, or that of timeouts, passes its threshold over a rolling window.
+
+    After a cooldown it lets single probes try. Those that say nothing for another cooldown are given up for lost, so
+    that requests that hang do not keep all others out.
+    """
 
     def __init__(self, thresholds: BreakerThresholds) -> None:
         self._thresholds = thresholds
@@ -32,6 +42,8 @@ class Breaker:
         self._open_until_ms = 0
         self._probes_taken = 0
         self._probes_passed = 0
+        self._probe_round = 1
+        self._last_probe_ms = 0
         self._slots: dict[int, list[int]] = {}
 
     def configure(self, thresholds: BreakerThresholds) -> None:
@@ -51,58 +63,90 @@ class Breaker:
     def may_try(self, now_ms: int) -> bool:
         """Would `permit` give leave now?"""
         state = self.state(now_ms)
-        return state == "closed" or (state == "half_open" and self._probes_taken < self._thresholds.half_open_probes)
+        if state != "half_open":
+            return state == "closed"
+        return self._probes_taken < self._thresholds.half_open_probes or self._probes_are_lost(now_ms)
 
     def permit(self, now_ms: int) -> Permit | None:
-        """Leave for one request, or None. While half_open, at most `half_open_probes` are given."""
+        """Leave for one request, or None. While half_open, at most `half_open_probes` are given in a cooldown."""
         if not self.may_try(now_ms):
             return None
-        if self._state == "half_open":
-            self._probes_taken += 1
-        return Permit(self._generation)
+        if self._state == "closed":
+            return Permit(self._generation)
+        if self._probes_are_lost(now_ms):
+            self._probes_taken = 0
+            self._probe_round += 1
+        self._probes_taken += 1
+        self._last_probe_ms = now_ms
+        return Permit(self._generation, self._probe_round)
 
     def record(self, permit: Permit, outcome: Outcome, now_ms: int) -> None:
         """Say how a permitted request went. `ignored` (the client left) says nothing of the engine."""
         if permit.generation != self._generation:
             return
         if self._state == "half_open":
-            self._record_probe(outcome, now_ms)
+            self._record_probe(permit, outcome, now_ms)
         elif outcome != "ignored":
-            self._record_in_window(outcome == "failure", now_ms)
+            self._record_in_window(outcome, now_ms)
 
     def retry_in_ms(self, now_ms: int) -> int:
         """Time until an open breaker lets probes through; 0 in the other states."""
         return max(0, self._open_until_ms - now_ms) if self.state(now_ms) == "open" else 0
 
-    def _record_probe(self, outcome: Outcome, now_ms: int) -> None:
-        if outcome == "failure":
+    def hold_open(self, until_ms: int, now_ms: int) -> None:
+        """Another gateway's breaker opened until then: so does this one, for no longer than its own cooldown.
+
+        It never shortens what this one holds already.
+        """
+        until_ms = min(until_ms, now_ms + self._thresholds.cooldown_ms)
+        state = self.state(now_ms)
+        if until_ms <= now_ms or (state == "open" and until_ms <= self._open_until_ms):
+            return
+        if state != "open":
+            self._enter("open")
+        self._open_until_ms = until_ms
+
+    def close_with_others(self, now_ms: int) -> None:
+        """Another gateway's probes went well: no need for own ones. One that is open waits for its cooldown."""
+        if self.state(now_ms) == "half_open":
+            self._enter("closed")
+
+    def _record_probe(self, permit: Permit, outcome: Outcome, now_ms: int) -> None:
+        if outcome in ("failure", "timeout"):
             self._open(now_ms)
         elif outcome == "ignored":
-            self._probes_taken -= 1
+            # One that was given up for lost has been given again.
+            self._probes_taken -= permit.probe_round == self._probe_round
         else:
             self._probes_passed += 1
             self._close_if_proven()
+
+    def _probes_are_lost(self, now_ms: int) -> bool:
+        return self._probes_taken > 0 and now_ms - self._last_probe_ms >= self._thresholds.cooldown_ms
 
     def _close_if_proven(self) -> None:
         if self._probes_passed >= self._thresholds.half_open_probes:
             self._enter("closed")
 
-    def _record_in_window(self, failed: bool, now_ms: int) -> None:
+    def _record_in_window(self, outcome: Outcome, now_ms: int) -> None:
         width = max(1, self._thresholds.window_ms // _WINDOW_SLOTS)
         slot = now_ms // width
         if slot not in self._slots:
             self._slots = {old: counts for old, counts in self._slots.items() if old > slot - _WINDOW_SLOTS}
-            self._slots[slot] = [0, 0]
+            self._slots[slot] = [0, 0, 0]
         counts = self._slots[slot]
         counts[0] += 1
-        counts[1] += failed
-        if not failed:
-            return
-        requests = sum(count for count, _ in self._slots.values())
-        failures = sum(count for _, count in self._slots.values())
-        limits = self._thresholds
-        if requests >= limits.minimum_requests and failures * 1000 > limits.error_permille * requests:
+        counts[1] += outcome == "failure"
+        counts[2] += outcome == "timeout"
+        if outcome != "success" and self._is_over():
             self._open(now_ms)
+
+    def _is_over(self) -> bool:
+        requests, failures, timeouts = map(sum, zip(*self._slots.values(), strict=True))
+        limits = self._thresholds
+        return requests >= limits.minimum_requests and (
+            failures * 1000 > limits.error_permille * requests or timeouts * 1000 > limits.timeout_permille * requests
+        )
 
     def _open(self, now_ms: int) -> None:
         self._enter("open")

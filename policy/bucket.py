@@ -34,6 +34,20 @@ class NeverFits(NamedTuple):
     capacity: int
 
 
+class BucketState(NamedTuple):
+    """A bucket without its reservations. `level` and `forgiven` are in 1/60,000 of a token."""
+
+    limit: int
+    level: int
+    forgiven: int
+    forgiven_under: int
+
+    def shared_out(self, limit: int, parts: int) -> BucketState:
+        """One of `parts` equal parts of what is in it, for a bucket of `limit`. Together they hold no more than it."""
+        level = min(limit * MS_PER_MINUTE, self.level // parts)
+        return BucketState(limit, level, self.forgiven // parts, max(limit, self.forgiven_under // parts))
+
+
 class Bucket:
     """One limit. Its capacity is the limit of a minute; it starts full. Reservations lapse after `lease_ms`."""
 
@@ -47,20 +61,36 @@ class Bucket:
         self._forgiven_under = limit_per_minute
         self._reservations: dict[str, Granted] = {}
 
+    @classmethod
+    def restored(cls, state: BucketState, now_ms: int, lease_ms: int) -> Bucket:
+        """A bucket as it was, with nothing reserved."""
+        bucket = cls(state.limit, now_ms, lease_ms)
+        bucket._level, bucket._forgiven, bucket._forgiven_under = state[1:]
+        return bucket
+
     @property
     def capacity(self) -> int:
         return self._limit
+
+    def state(self, now_ms: int) -> BucketState:
+        self._advance(now_ms)
+        return BucketState(self._limit, self._level, self._forgiven, self._forgiven_under)
+
+    def obstacle(self, amount: int, now_ms: int) -> Wait | NeverFits | None:
+        """Why `amount` (≥ 0) cannot be taken now; None where it can. Nothing is taken."""
+        self._advance(now_ms)
+        missing = amount * MS_PER_MINUTE - self._level
+        if amount > self._limit or (missing > 0 and self._limit == 0):
+            return NeverFits(self._limit)
+        return Wait(-(-missing // self._limit)) if missing > 0 else None
 
     def reserve(self, request_id: str, amount: int, now_ms: int) -> Granted | Wait | NeverFits:
         """Take `amount` (≥ 0) for a request. Asking again for a live id answers the same grant and takes nothing."""
         self._advance(now_ms)
         if held := self._reservations.get(request_id):
             return held
-        missing = amount * MS_PER_MINUTE - self._level
-        if amount > self._limit or (missing > 0 and self._limit == 0):
-            return NeverFits(self._limit)
-        if missing > 0:
-            return Wait(-(-missing // self._limit))
+        if obstacle := self.obstacle(amount, now_ms):
+            return obstacle
         granted = Granted(amount, self._updated_ms + self._lease_ms)
         self._reservations[request_id] = granted
         self._level -= amount * MS_PER_MINUTE

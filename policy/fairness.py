@@ -4,15 +4,17 @@ Between classes turns are taken by rank with ageing (policy/ageing.py). A reques
 old as the request; within the class the tenant that was served least for its weight takes it (policy/token_counter.py),
 and that tenant's oldest request is served. So a tenant with much work delays its own requests, and neither other
 tenants nor other classes. Pure and deterministic: time is passed in, and never read. Every call takes O(log n) of the
-requests that wait, and as many steps as there are classes.
+requests that wait, and as many steps as there are classes; only `in_order` and `take_past` look at all that wait.
 
-Long requests that hold up short ones are no matter of this queue: routes send them to pools of their own by size.
+Who goes past the one whose turn it is, where that one needs more room than there is: policy/overtaking.py.
 Source: Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024; seed 1, sections 5, 6 and 8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import heapq
+import math
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from policy.ageing import rank_after
@@ -87,10 +89,26 @@ class FairQueue:
         if queue is None:
             return None
         request = queue.next()
-        # At least 1, so that every turn counts.
-        queue.serve(request, max(1, self._cost(request.prompt_tokens, request.output_tokens)))
+        queue.serve(request, self._charged(request))
         self._forget(request)
         return request
+
+    def in_order(self, now_ms: int, most: int) -> Iterator[Waiting]:
+        """The first `most` that `pop` would give at this moment, one after another, if nothing came or left."""
+        turns = {name: iter(queue.oldest_turns(most)) for name, queue in self._queues.items()}
+        requests = {name: queue.in_order(self._charged) for name, queue in self._queues.items()}
+        coming = [(*self._turn_key(name, next(of, None), now_ms), name) for name, of in turns.items()]
+        heapq.heapify(coming)
+        for _ in range(min(most, len(self))):
+            name = coming[0][-1]
+            yield next(requests[name])
+            heapq.heapreplace(coming, (*self._turn_key(name, next(turns[name], None), now_ms), name))
+
+    def take_past(self, passed: Collection[Waiting], request: Waiting) -> None:
+        """Serve a request before those that `in_order` gives before it. It is charged, and leaves them their turns."""
+        same = sum(each.priority_class == request.priority_class for each in passed)
+        self._queues[request.priority_class].serve(request, self._charged(request), same)
+        self._forget(request)
 
     def charge(self, request: Waiting, output_tokens: int) -> None:
         """Count the output that a served request really got instead of the expected one. Once a request."""
@@ -105,11 +123,13 @@ class FairQueue:
             self._forget(request)
         return request
 
-    def gives_way_to(self, priority_class: str) -> Waiting | None:
-        """Which waiting request to shed for a new one of this class when the queue is full; None: refuse the new one.
+    def gives_way_to(self, priority_class: str, tenant: str) -> Waiting | None:
+        """Which waiting request to shed for a new one when the queue is full; None: refuse the new one.
 
         Of the class with the highest `shed_order`, if that is above the new one's: the newest request of the tenant
-        that was served most.
+        that was served most. Else, in its own class, the newest of the tenant that has most waiting for its weight, if
+        the new one's would have fewer: places in a full queue would else go to whoever asks most often, and with them
+        the service. Source: longest queue drop (Suter et al., IEEE JSAC 17(6), 1999).
         """
         candidates = [
             (described.shed_order, described.rank, name)
@@ -117,15 +137,24 @@ class FairQueue:
             if queue.oldest_turn() is not None
             and (described := self._described(name)).shed_order > self._described(priority_class).shed_order
         ]
-        return self._queues[max(candidates)[2]].last() if candidates else None
+        if candidates:
+            return self._queues[max(candidates)[2]].last()
+        own = self._queues.get(priority_class)
+        return None if own is None else own.crowding(tenant)
 
     def _next_queue(self, now_ms: int) -> ClassQueue | None:
         found = [
-            (rank_after(self._described(name), now_ms - turn[0], self._best_rank), turn, name)
+            (*self._turn_key(name, turn, now_ms), name)
             for name, queue in self._queues.items()
             if (turn := queue.oldest_turn()) is not None
         ]
-        return self._queues[min(found)[2]] if found else None
+        return self._queues[min(found)[-1]] if found else None
+
+    def _turn_key(self, name: str, turn: tuple[int, int] | None, now_ms: int) -> tuple[float, tuple[int, int]]:
+        """The order between turns of classes: by rank with ageing, then by age. No turn comes last."""
+        if turn is None:
+            return math.inf, (0, 0)
+        return rank_after(self._described(name), now_ms - turn[0], self._best_rank), turn
 
     def _described(self, priority_class: str) -> PriorityClass:
         return self._classes.get(priority_class, self._of_no_class)
@@ -135,6 +164,10 @@ class FairQueue:
 
     def _cost(self, prompt_tokens: int, output_tokens: int) -> int:
         return prompt_tokens * self._costs.prompt + output_tokens * self._costs.output
+
+    def _charged(self, request: Waiting) -> int:
+        # At least 1, so that every turn counts.
+        return max(1, self._cost(request.prompt_tokens, request.output_tokens))
 
     def _forget(self, request: Waiting) -> None:
         del self._waiting[request.request_id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import ItemsView
 from typing import Generic, TypeVar
 
 KeyT = TypeVar("KeyT", int, tuple[int, int])
@@ -22,6 +23,14 @@ class LazyHeap(Generic[KeyT]):
 
     def __getitem__(self, name: str) -> KeyT:
         return self._keys[name]
+
+    def items(self) -> ItemsView[str, KeyT]:
+        """All names with their keys, in no order."""
+        return self._keys.items()
+
+    def smallest(self, most: int) -> list[tuple[KeyT, str]]:
+        """The `most` smallest keys and their names, or all, in order: this looks at every name."""
+        return heapq.nsmallest(most, ((key, name) for name, key in self._keys.items()))
 
     def put(self, name: str, key: KeyT) -> None:
         """Add a name, or change its key."""

@@ -16,9 +16,14 @@ class RetryBudget:
     def earn(self) -> None:
         self._balance = min(self._ceiling, self._balance + self._permille)
 
+    @property
+    def is_empty(self) -> bool:
+        """No retry now: the error goes to the client."""
+        return self._balance < 1000
+
     def spend(self) -> bool:
-        """Take one retry; False when the budget is empty and the error goes to the client."""
-        if self._balance < 1000:
+        """Take one retry; False when the budget is empty."""
+        if self.is_empty:
             return False
         self._balance -= 1000
         return True

@@ -7,8 +7,9 @@ no credit. Source: Sheng et al., "Fairness in Serving Large Language Models", OS
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from policy.lazy_heap import LazyHeap
@@ -18,13 +19,17 @@ _PARTS_PER_TOKEN = 2**32
 
 
 class Waiting(NamedTuple):
-    """A request in the queue. `output_tokens`: as many as are expected of it; 0 where only what it got shall count."""
+    """A request in the queue. `output_tokens`: as many as are expected of it; 0 where only what it got shall count.
+
+    `hold_from_ms`: from when on none may overtake it (policy/overtaking.py); None: there only their number counts.
+    """
 
     request_id: str
     tenant: str
     priority_class: str
     prompt_tokens: int
     output_tokens: int = 0
+    hold_from_ms: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -46,9 +51,13 @@ class _Tenant:
         self.counter = self._floor = max(self.counter, least)
 
     def charge(self, cost: int, weight: int) -> None:
-        # Rounded up: however large the weight, what is served never counts as nothing.
-        parts = -(-abs(cost) * _PARTS_PER_TOKEN // weight)
+        parts = _parts(abs(cost), weight)
         self.counter = max(self._floor, self.counter + (parts if cost > 0 else -parts))
+
+
+def _parts(cost: int, weight: int) -> int:
+    # Rounded up: however large the weight, what is served never counts as nothing.
+    return -(-cost * _PARTS_PER_TOKEN // weight)
 
 
 class ClassQueue:
@@ -85,9 +94,41 @@ class ClassQueue:
         """The newest request of the tenant that was served most. Only where some wait."""
         return next(reversed(self._tenants[self._by_counter_down.first()].requests.values()))
 
-    def serve(self, request: Waiting, cost: int) -> None:
-        """Take it out on the class's oldest turn. Whoever held that turn holds the request's own from now on."""
-        holder, own = self._turns.first(), self._turns[request.request_id]
+    def crowding(self, newcomer: str) -> Waiting | None:
+        """The newest request of the tenant with most waiting for its weight, if one more of `newcomer` has fewer."""
+        counts = {name: len(self._tenants[name].requests) for name, _ in self._by_counter.items()}
+        if not counts:
+            return None
+        most = max(counts, key=lambda name: (counts[name] / self._weight_of(name), name))
+        with_one_more = counts.get(newcomer, 0) + 1
+        if counts[most] * self._weight_of(newcomer) <= with_one_more * self._weight_of(most):
+            return None
+        return next(reversed(self._tenants[most].requests.values()))
+
+    def oldest_turns(self, most: int) -> list[tuple[int, int]]:
+        return [turn for turn, _ in self._turns.smallest(most)]
+
+    def in_order(self, cost_of: Callable[[Waiting], int]) -> Iterator[Waiting]:
+        """All that wait, in the order in which they would be served if nothing came or left; changes nothing."""
+        heads = [(counter, name) for name, counter in self._by_counter.items()]
+        heapq.heapify(heads)
+        left = {name: iter(self._tenants[name].requests.values()) for _, name in heads}
+        while heads:
+            counter, name = heads[0]
+            request = next(left[name], None)
+            if request is None:
+                heapq.heappop(heads)
+                continue
+            yield request
+            heapq.heapreplace(heads, (counter + _parts(cost_of(request), self._weight_of(name)), name))
+
+    def serve(self, request: Waiting, cost: int, past: int = 0) -> None:
+        """Take it out on the class's oldest turn but for those of the `past` that it overtakes.
+
+        Whoever held that turn holds the request's own from now on.
+        """
+        holder = self._turns.smallest(past + 1)[-1][1] if past else self._turns.first()
+        own = self._turns[request.request_id]
         if holder != request.request_id:
             self._turns.put(holder, own)
         self._last_served = self._tenants[request.tenant]

@@ -33,6 +33,7 @@ PROGRAMS = {
     "chromium": Program("chromium", "chromium"),
     "curl": Program("curl", "curl"),
     "git": Program("git", "git"),
+    "haproxy": Program("haproxy", "haproxy", ("usr/sbin/haproxy",)),
     "initdb": Program("postgresql", "initdb", (f"{_POSTGRES}/initdb",)),
     "jq": Program("jq", "jq"),
     "msgcmp": Program("gettext", "msgcmp"),

@@ -15,12 +15,16 @@ from pathlib import Path
 
 @asynccontextmanager
 async def running(
-    log: Path, *arguments: str, environment: Mapping[str, str] | None = None, stdout: int = DEVNULL
+    log: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    stdout: int = DEVNULL,
+    python: str | Path = sys.executable,
 ) -> AsyncIterator[Process]:
     """A process whose words go to a file: a pipe that nobody reads would stop it when it is full."""
     with log.open("wb") as words:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", *arguments, stdin=DEVNULL, stdout=stdout, stderr=words,
+            python, "-m", *arguments, stdin=DEVNULL, stdout=stdout, stderr=words,
             env={**os.environ, **(environment or {})},
         )  # fmt: skip
     try:

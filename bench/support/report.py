@@ -18,7 +18,8 @@ def report(benchmark: str, text: str | None, figures: Mapping[str, float], targe
         said = ""
         if name in targets:
             relation, bound = targets[name]
-            said = f"  {relation} {bound:g}: {verdicts[name]} ({value / bound:.2f} of it)"
+            part = f" ({value / bound:.2f} of it)" if bound else ""
+            said = f"  {relation} {bound:g}: {verdicts[name]}{part}"
         print(f"{name:40} {value:14.3f}{said}")
     holds = all(verdicts.values())
     rounded = {name: round(value, 3) for name, value in figures.items()}

@@ -40,6 +40,7 @@ class SnapshotServer:
         # What a gateway told of requests, each list in the order of arrival.
         self.decisions: list[dict[str, Any]] = []
         self.sketches: list[dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         self.port = 0
         self._changed = asyncio.Event()
         self._stopping = False
@@ -136,7 +137,9 @@ class SnapshotServer:
         return web.json_response({"ignored": []})
 
     async def _events(self, request: web.Request) -> web.Response:
-        return web.json_response({"taken": [event["id"] for event in json.loads(await request.read())]})
+        events = json.loads(await request.read())
+        self.events += events
+        return web.json_response({"taken": [event["id"] for event in events]})
 
     async def _decisions(self, request: web.Request) -> web.Response:
         return await self._told(request, self.decisions)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 from ninja import Body, Query, Router
 
 from controlplane.alerts import models as rows
@@ -38,33 +38,51 @@ class EventsAnswer(Struct):
 
 
 @router.post(
-    "/events", auth=TargetAuth(), tags=["targets"], summary="Post a node's events", **described("events", EventsAnswer)
-)
+    "/events", auth=TargetAuth(), tags=["targets"], summary="Post a node's or a gateway's events",
+    **described("events", EventsAnswer),
+)  # fmt: skip
 def post_events(request: HttpRequest) -> HttpResponse:
     """At most 1000, all or nothing. `taken` names every one: one that was known already counts once, however often
     it comes. A critical fault of the hardware cordons its node here, where the policy is on, and the answer comes once
-    that is committed."""
+    that is committed. Events of a gateway, which have no `node`, are kept and do nothing else."""
     target = calling_target(request)
-    if target.kind != TargetKind.NODE:
-        raise Forbidden("a gateway cannot post events of a node; only the node's own agent can", code="wrong_kind")
     body = read_body(request, EventList)
-    _refuse_foreign(target, body)
-    events.take_events(target.name, body, timezone.now())
+    if target.kind == TargetKind.NODE:
+        _refuse_foreign(target, body)
+        events.take_events(target.name, body, timezone.now())
+    else:
+        _refuse_nodes(body)
+        events.take_gateway_events(target.name, body, timezone.now())
     return json_answer(EventsAnswer([event.id for event in body]))
 
 
 def _refuse_foreign(target: Target, body: list[Event]) -> None:
     says = f"this token is of the node {target.name!r}; post its events alone"
-    foreign = [index for index, event in enumerate(body) if event.node != target.name]
-    if foreign:
-        problems = [Problem(pointer(f"/{index}", "node"), "foreign_node", says) for index in foreign[:MAX_PROBLEMS]]
+    _refuse_at([index for index, event in enumerate(body) if event.node != target.name], says)
+
+
+def _refuse_nodes(body: list[Event]) -> None:
+    says = "a gateway cannot post events of a node; only the node's own agent can. Leave `node` out"
+    _refuse_at([index for index, event in enumerate(body) if event.node is not UNSET], says)
+
+
+def _refuse_at(indexes: list[int], says: str) -> None:
+    if indexes:
+        problems = [Problem(pointer(f"/{index}", "node"), "foreign_node", says) for index in indexes[:MAX_PROBLEMS]]
         raise Forbidden(says, problems, code="foreign_node")
 
 
 @router.get("/events", auth=viewer, response=Page, tags=["incidents"], summary="List events, the last received first")
-def list_events(request: HttpRequest, node: Filter = "", limit: Limit = PAGE_ROWS, after: After = 0) -> Page:
-    """`at` is what the node's clock said; `next` is the `after` of the next page."""
-    found, following = events.page(node=node, limit=limit, after=after)
+def list_events(
+    request: HttpRequest,
+    node: Filter = "",
+    gateway: Filter = "",
+    kind: Filter = "",
+    limit: Limit = PAGE_ROWS,
+    after: After = 0,
+) -> Page:
+    """`at` is what the clock of its node or gateway said; `next` is the `after` of the next page."""
+    found, following = events.page(node=node, gateway=gateway, kind=kind, limit=limit, after=after)
     return Page(items=[events.describe(row) for row in found], next=following)
 
 

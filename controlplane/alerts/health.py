@@ -62,7 +62,7 @@ QUIET_ALERTS = frozenset(cause.alertname for cause in CAUSES.values() if cause.q
 
 
 class Happened(Protocol):
-    """An event: the message, or the row that was made of it."""
+    """An event of a node, as its row has it."""
 
     @property
     def node(self) -> str: ...

@@ -67,9 +67,13 @@ class IncidentEntry(models.Model):
 
 
 class NodeEvent(models.Model):
-    """What an agent said happened. The same id of the same node is the same event, however often it comes."""
+    """What an agent, or a gateway, said happened. The same id of one of them is one event, however often it comes.
 
-    node = models.CharField(max_length=63)
+    Exactly one of `node` and `gateway` is there: whose event it is. A gateway's never has an incident.
+    """
+
+    node = models.CharField(max_length=63, blank=True)
+    gateway = models.CharField(max_length=63, blank=True)
     event_id = models.CharField(max_length=100)
     at = models.DateTimeField()
     received_at = models.DateTimeField(db_index=True)
@@ -80,7 +84,9 @@ class NodeEvent(models.Model):
     incident = models.ForeignKey(Incident, null=True, on_delete=models.SET_NULL, related_name="events")
 
     class Meta:
-        constraints: ClassVar = [models.UniqueConstraint(fields=["node", "event_id"], name="one_event_an_id")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["node", "gateway", "event_id"], name="one_event_an_id")
+        ]
 
 
 class CordonPolicy(models.Model):

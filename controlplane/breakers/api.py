@@ -29,7 +29,7 @@ class BreakerPage(Page):
 
 @router.get("/breakers", auth=viewer, response=BreakerPage, tags=["breakers"], summary="Where every breaker stands")
 def list_breakers(request: HttpRequest, limit: Limit = PAGE_ROWS, after: Filter = "") -> BreakerPage:
-    """By pool: thresholds, the overrides that hold now and next, and the same of each engine.
+    """By pool: thresholds, the overrides that hold now and next, its own breaker, and the same of each engine.
 
     `gateways`: the state that holds at each, overrides included, as it told within the last minute; null: unknown.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from django.utils import timezone
@@ -24,13 +24,15 @@ from wire.canonical import Document
 Subject = tuple[str, str]
 # What was told before this is no answer to "how is it now".
 FRESH_SECONDS = 60
-_STATES = 'headworks_gateway_breaker_state{engine!="",gateway!=""}'
-# The first part knows of series that ended, the second of age alone: a gateway that was killed ends none.
-STATES_QUERY = f"{_STATES} == 1 and on (gateway, engine, state) last_over_time({_STATES}[{FRESH_SECONDS}s])"
+# What a breaker is of, and the series of its state.
+_STATES = {
+    "engine": 'headworks_gateway_breaker_state{engine!="",gateway!=""}',
+    "pool": 'headworks_gateway_pool_breaker_state{pool!="",gateway!=""}',
+}
 
 
 class Told(NamedTuple):
-    """(engine, gateway) → the state that holds there, overrides included. `missing`: why nothing is known at all."""
+    """(name, gateway) → the state that holds there, overrides included. `missing`: why nothing is known at all."""
 
     states: Mapping[tuple[str, str], str]
     missing: str | None
@@ -90,7 +92,7 @@ def shown(overrides: Sequence[rows.Override]) -> list[Document]:
 def breakers(pools: Sequence[Pool]) -> tuple[list[Document], str | None]:
     """Of each pool its thresholds, overrides and engines; and why what gateways told is missing, where it is."""
     now = timezone.now()
-    forced, told = Forced(now), _told(f.epoch_ms(now))
+    forced, told, told_of_pools = Forced(now), _told("engine", f.epoch_ms(now)), _told("pool", f.epoch_ms(now))
     gateways = sorted(Target.objects.filter(kind=TargetKind.GATEWAY, revoked_at=None).values_list("name", flat=True))
     engines: dict[str, list[Document]] = {pool.name: [] for pool in pools}
     for row in Engine.objects.filter(pool__in=pools).select_related("pool", "node").order_by("name"):
@@ -107,6 +109,7 @@ def breakers(pools: Sequence[Pool]) -> tuple[list[Document], str | None]:
             "pool": pool.name,
             "thresholds": POOLS.describe(pool)["breaker"],
             "overrides": forced.turns(("pool", pool.name)),
+            "gateways": {gateway: told_of_pools.states.get((pool.name, gateway)) for gateway in gateways},
             "engines": engines[pool.name],
         }
         for pool in pools
@@ -114,10 +117,17 @@ def breakers(pools: Sequence[Pool]) -> tuple[list[Document], str | None]:
     return found, told.missing
 
 
-def _told(now_ms: int) -> Told:
+def states_query(kind: Literal["engine", "pool"]) -> str:
+    """The states that hold of engines' breakers or of pools' own, as gateways told within the last minute."""
+    states = _STATES[kind]
+    # The first part knows of series that ended, the second of age alone: a gateway that was killed ends none.
+    return f"{states} == 1 and on (gateway, {kind}, state) last_over_time({states}[{FRESH_SECONDS}s])"
+
+
+def _told(kind: Literal["engine", "pool"], now_ms: int) -> Told:
     try:
-        samples = query.instant(STATES_QUERY, now_ms)
+        samples = query.instant(states_query(kind), now_ms)
     except query.QueryError as error:
         return Told({}, str(error))
     labels = [sample.labels for sample in samples if math.isfinite(sample.value)]
-    return Told({(each["engine"], each["gateway"]): each["state"] for each in labels if "state" in each}, None)
+    return Told({(each[kind], each["gateway"]): each["state"] for each in labels if "state" in each}, None)

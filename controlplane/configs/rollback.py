@@ -7,11 +7,13 @@ lifts a cordon, lets work back to what someone has just forced open, or ends wha
 from __future__ import annotations
 
 from controlplane.configs.checks import contents
+from controlplane.configs.edits import Entries
 from controlplane.configs.history import content_at
 from controlplane.configs.models import Fragment
 from controlplane.configs.ordering import in_order
 from controlplane.configs.publisher import ROLLBACK_NOUN
 from controlplane.configs.references import EntryKey
+from controlplane.configs.removals import RULE, keys_in_words, keys_of_tenants
 from controlplane.configs.step import compile_touched
 from controlplane.core.changes import Section, UnitOfWork, sections
 from controlplane.core.errors import Conflict
@@ -27,6 +29,7 @@ def roll_back(unit: UnitOfWork, number: int) -> Document:
     """
     wanted = content_at(number).content
     differing = {section.name: _differing(section, wanted.get(section.name, {})) for section in _restorable()}
+    unit.warnings += _keys_that_go(differing)
     for section, key, content in in_order(differing):
         if section.restore is not None:
             section.restore(unit, key, content)
@@ -47,6 +50,17 @@ def restores(patch: Document) -> bool:
         for name, section in sections.items()
         for entry in patch.get(name, {}).values()
     )
+
+
+def _keys_that_go(differing: Entries) -> list[Problem]:
+    """Warnings of keys that are deleted with their tenants: no later rollback brings a key back."""
+    removed = [name for name, content in differing.get("tenants", {}).items() if content is None]
+    keys = keys_of_tenants() if removed else {}
+    return [
+        Problem(pointer("/tenants", name), RULE, f"deleted with it: {keys_in_words(keys[name])}, for good")
+        for name in removed
+        if name in keys
+    ]
 
 
 def _restorable() -> list[Section]:

@@ -33,6 +33,9 @@ def look(now: datetime) -> bool:
     stage = stages.claim(now, every + query_lasts)
     if stage is None:
         return False
+    if now - stage.look_at > every + query_lasts:
+        # For so long nobody looked, and nobody knows whether it was healthy.
+        stage.healthy_since = None
     try:
         _judge(stage, now)
     except Conflict as error:
@@ -48,10 +51,14 @@ def _judge(stage: Stage, now: datetime) -> None:
         _take_back(stage, "it expired")
         return
     try:
-        refusing, waited_for = _standing(stage)
+        standing = _standing(stage)
     except Damaged:
         return
-    if refusing:
+    refusing = [name for name, state in standing.items() if state == State.REFUSED]
+    waited_for = [name for name, state in standing.items() if state != State.APPLIED]
+    if not standing:
+        _take_back(stage, "all its targets were revoked")
+    elif refusing:
         _take_back(stage, f"refused by {some_of(refusing)}")
     elif waited_for:
         stages.looked(stage, said=f"waits for {some_of(waited_for)}", healthy_since=None)
@@ -61,14 +68,12 @@ def _judge(stage: Stage, now: datetime) -> None:
         _ask(stage, now)
 
 
-def _standing(stage: Stage) -> tuple[list[str], list[str]]:
-    """Of its targets those that refuse it, and those that do not run it yet."""
+def _standing(stage: Stage) -> dict[str, State]:
+    """Where each of its targets stands with it. Those that were revoked meanwhile do not count."""
     stands = convergence()
-    found = {f"{target['kind']}/{target['name']}": target for target in stands["targets"]}
     published = stands["stage"] == stage.pk
-    states = {name: found[name]["state"] if name in found else State.LOST for name in stage.targets}
-    refusing = [name for name, state in states.items() if published and state == State.REFUSED]
-    return refusing, [name for name, state in states.items() if not published or state != State.APPLIED]
+    found = {f"{target['kind']}/{target['name']}": State(target["state"]) for target in stands["targets"]}
+    return {name: found[name] if published else State.PENDING for name in stage.targets if name in found}
 
 
 def _ask(stage: Stage, now: datetime) -> None:

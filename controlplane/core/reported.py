@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 from wire.problems import cut
+
+# PostgreSQL cannot hold U+0000, and no database half of a surrogate pair, which JSON can carry and UTF-8 cannot.
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def reported_text(text: str) -> str:
-    """`text` without U+0000, which PostgreSQL cannot hold, and of 500 characters at most, the last then an ellipsis."""
+    """`text` as any database can hold it, and of 500 characters at most, the last then an ellipsis."""
     return storable_text(cut(text))
 
 
 def storable_text(text: str) -> str:
-    """`text` without U+0000, whatever its length."""
-    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    """`text` as any database can hold it, whatever its length."""
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)

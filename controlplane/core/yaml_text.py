@@ -19,6 +19,7 @@ from wire.canonical import Document
 _LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _DUMPER: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _LINE_CHARACTERS = 120
+_SHOWN_CHARACTERS = 100
 # What some readers take for a number and others for a text.
 _LIKE_A_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|0[ox][0-9a-fA-F]+")
 _TRUE, _FALSE, _NULL = ({"true", "True", "TRUE"}, {"false", "False", "FALSE"}, {"", "~", "null", "Null", "NULL"})
@@ -78,8 +79,7 @@ class YamlForm:
             raise Malformed(f"nested too deep{place}; {self.what} have {self.max_depth} levels at most")
         if isinstance(event, yaml.AliasEvent):
             raise Malformed(f"an alias{place}; write out what it stands for")
-        if self.strict and (event.anchor is not None or event.tag is not None):
-            raise Malformed(f"an anchor or a tag{place}; leave it out")
+        self._check_plain(event)
         if isinstance(event, yaml.ScalarEvent):
             return self.scalar(event)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -91,10 +91,16 @@ class YamlForm:
         for event in _until(yaml.MappingEndEvent, events):
             if not isinstance(event, yaml.ScalarEvent):
                 raise Malformed(f"a key that is no text{_place(event.start_mark)}")
+            self._check_plain(event)
             if event.value in made:
-                raise Malformed(f"{event.value!r} twice in one map{_place(event.start_mark)}; give each key once")
+                name = event.value[:_SHOWN_CHARACTERS]
+                raise Malformed(f"{name!r} twice in one map{_place(event.start_mark)}; give each key once")
             made[event.value] = self._value(events, next(events), depth)
         return made
+
+    def _check_plain(self, event: Any) -> None:
+        if self.strict and (event.anchor is not None or event.tag is not None):
+            raise Malformed(f"an anchor or a tag{_place(event.start_mark)}; leave it out")
 
 
 def write_yaml(document: Document) -> str:

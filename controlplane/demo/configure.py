@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from controlplane.demo import plan
@@ -9,10 +10,13 @@ from controlplane.demo.fleet import Fleet, write_secret
 from controlplane.rest_client import Rest
 
 
-def configure(fleet: Fleet, tokenizer: Path) -> None:
-    """Models, nodes, pools, engines, routes, tenants; then who is told of what. Raises RestError."""
+def configure(fleet: Fleet, model_files: Mapping[str, Path]) -> None:
+    """Models, nodes, pools, engines, routes, tenants; then who is told of what. Raises RestError.
+
+    `model_files`: the artifacts of the model, by kind.
+    """
     rest = fleet.rest
-    _serving(fleet, rest, tokenizer)
+    _serving(fleet, rest, model_files)
     for name, limits in plan.TENANTS.items():
         rest.post("/tenants", {"name": name, **limits})
         fleet.keys[name] = rest.post(f"/tenants/{name}/keys", {"label": "demo"})["secret"]
@@ -23,15 +27,16 @@ def receiver_secret(fleet: Fleet) -> Path:
     return fleet.directory / "receiver-secret"
 
 
-def _serving(fleet: Fleet, rest: Rest, tokenizer: Path) -> None:
-    artifact = rest.call(
-        "POST", "/artifacts", tokenizer.read_bytes(), kind="tokenizer", name="sim-llama tokenizer.json"
-    )
+def _serving(fleet: Fleet, rest: Rest, model_files: Mapping[str, Path]) -> None:
+    artifacts = {
+        kind: rest.call("POST", "/artifacts", file.read_bytes(), kind=kind, name=f"sim-llama {file.name}")
+        for kind, file in model_files.items()
+    }
     rest.post(
         "/models",
         {
             "name": plan.MODEL,
-            "tokenizer": artifact["item"]["sha256"],
+            **{kind: artifact["item"]["sha256"] for kind, artifact in artifacts.items()},
             "max_context_tokens": plan.MAX_CONTEXT_TOKENS,
             "default_max_tokens": 512,
             "max_tokens": 4096,

@@ -16,11 +16,11 @@ from controlplane.processes import StartFailed, workers
 def start_all(fleet: Fleet) -> None:
     """Everything but traffic, set up over REST. Raises StartFailed, RestError."""
     _start_control_plane(fleet)
-    tokenizer = fleet.directory / "tokenizer.json"
-    fleet.output_of(python_module("simulator.tokenizer", str(tokenizer)))
+    tokenizer, chat_template = fleet.directory / "tokenizer.json", fleet.directory / "chat_template.jinja"
+    fleet.output_of(python_module("simulator.tokenizer", str(tokenizer), "--chat-template", str(chat_template)))
     _start_engines(fleet, tokenizer)
     _start_gpus(fleet)
-    configure(fleet, tokenizer)
+    configure(fleet, {"tokenizer": tokenizer, "chat_template": chat_template})
     _start_receiver(fleet)
     for node in plan.NODES:
         _start_agent(fleet, node)

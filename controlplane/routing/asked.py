@@ -12,28 +12,34 @@ from pydantic import AfterValidator, Field, RootModel
 from pydantic_core import PydanticCustomError
 
 from controlplane.core import fields as f
+from controlplane.fleet.models import Engine, EngineKind
 from controlplane.fleet.services import ALIASES, MODELS
 from controlplane.routing.measuring import Size, measured
 from controlplane.routing.services import RouteFields
 from controlplane.tenants.models import TenantKey
 from controlplane.tenants.services import PRIORITY_CLASSES, TENANTS, keys
 from policy.admission import check_key, check_model, check_prompt, check_sequences, check_tenant, priority_class
-from policy.asks import ENDPOINTS, TEXT_FIELD, Ask
+from policy.asks import ENDPOINTS, TEXT_FIELD, Ask, Endpoint, PromptTokens
 from policy.routing import RequestFacts
 from wire import snapshot
 from wire.problems import Problem
 
 _HEADERS_MAX, _HEADER_CHARACTERS_MAX = 100, 8192
 CLASS_HEADER = "x-priority-class"
+_KEY_HEADERS = {"authorization", "x-api-key"}
 
 
 def _no_secret(headers: dict[str, str]) -> dict[str, str]:
     lowered = {name.lower(): value for name, value in headers.items()}
-    if "authorization" in lowered:
-        raise PydanticCustomError("secret", "leave Authorization out, and give the key's first 8 characters instead")
+    if lowered.keys() & _KEY_HEADERS:
+        message = "leave Authorization and X-Api-Key out, and give the key's first 8 characters instead"
+        raise PydanticCustomError("secret", message)
     return lowered
 
 
+Path = Literal[
+    "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/rerank", "/v1/messages"
+]
 Header = Annotated[str, Field(max_length=_HEADER_CHARACTERS_MAX)]
 Headers = Annotated[dict[Header, Header], Field(max_length=_HEADERS_MAX), AfterValidator(_no_secret)]
 Candidates = Annotated[dict[f.Name, RouteFields], Field(max_length=f.NAMES_MAX)]
@@ -59,7 +65,7 @@ class SentFields(f.Fields):
     Of `headers` X-Priority-Class counts.
     """
 
-    path: Literal["/v1/chat/completions", "/v1/completions"] = "/v1/chat/completions"
+    path: Path = "/v1/chat/completions"
     body: dict[str, Any]
     headers: Headers = {}
     tenant: f.Name | None = None
@@ -88,6 +94,8 @@ class Asked:
     asked_model: str
     asked_max_tokens: int | None
     sequences: int
+    generates: bool
+    endpoint: Endpoint
     model: snapshot.Model | None
     tenant: snapshot.Tenant | None
 
@@ -98,10 +106,12 @@ def by_sizes(fields: RequestFields) -> Asked:
     facts = RequestFacts(name, fields.tenant, fields.priority_class, fields.prompt_tokens, fields.max_tokens)
     return Asked(
         facts=facts,
-        size=Size(fields.prompt_tokens, "given"),
+        size=Size(fields.prompt_tokens, fields.prompt_tokens, "given"),
         asked_model=fields.model,
         asked_max_tokens=fields.max_tokens,
         sequences=1,
+        generates=True,
+        endpoint="chat",
         model=_model(name),
         tenant=_tenant(fields.tenant),
     )
@@ -119,16 +129,19 @@ def by_body(sent: SentFields) -> Asked:
     check_model(tenant, ask.model, name, models)
     model = models[name]
     size = measured(ask, model)
-    check_prompt(model, size.tokens, measured=size.source == "tokenizer", param=TEXT_FIELD[endpoint])
+    if ask.asks_to_shorten and not Engine.objects.filter(pool__model__name=name).exclude(kind=EngineKind.VLLM).exists():
+        tokens, longest = ask.shortened(PromptTokens(size.tokens, size.longest), model)
+        size = size._replace(tokens=tokens, longest=longest)
+    check_prompt(model, size.longest, measured=size.is_measured, param=TEXT_FIELD[endpoint], answered=ask.generates)
     check_sequences(tenant, ask.sequences)
     return Asked(
-        facts=RequestFacts(
-            name, tenant_name, class_name, size.tokens, ask.asked_max_tokens or model.default_max_tokens
-        ),
+        facts=RequestFacts(name, tenant_name, class_name, size.tokens, ask.max_tokens_or(model.default_max_tokens)),
         size=size,
         asked_model=ask.model,
         asked_max_tokens=ask.asked_max_tokens,
         sequences=ask.sequences,
+        generates=ask.generates,
+        endpoint=endpoint,
         model=model,
         tenant=tenant,
     )

@@ -8,7 +8,6 @@ import msgspec
 from pydantic import AfterValidator, Field
 
 from controlplane.core import fields as f
-from controlplane.core.changes import UnitOfWork
 from controlplane.core.nouns import Noun, as_set, present
 from controlplane.routing import models as rows
 from wire import snapshot, snapshot_checks
@@ -51,8 +50,8 @@ class CascadeFields(f.Fields):
 class RouteFields(f.Fields):
     """`pools` {name: weight in per mille, in all 1000} or `reject`, the message of a refusal.
 
-    `fallbacks` {pool: order}: tried in that order when the drawn pool cannot take the request. `cascade` is kept and
-    told to gateways, of which none acts on it yet: a write that sets it is answered with the warning `not_yet`.
+    `fallbacks` {pool: order}: tried in that order when the drawn pool cannot take the request. `cascade`: a small model
+    that is asked first.
     """
 
     order: f.Count = f.default_of(rows.Route, "order")
@@ -128,12 +127,6 @@ class RouteNoun(Noun[rows.Route]):
             fields["cascade"] = {**content["cascade"], "escalate_on": list(content["cascade"]["escalate_on"])}
         return fields
 
-    def _insert(self, unit: UnitOfWork, row: rows.Route, name: str, values: Document) -> rows.Route:
-        return _noted(unit, super()._insert(unit, row, name, values))
-
-    def _store(self, unit: UnitOfWork, row: rows.Route, name: str, before: Document, values: Document) -> rows.Route:
-        return _noted(unit, super()._store(unit, row, name, before, values))
-
 
 ROUTES = RouteNoun()
 
@@ -142,13 +135,6 @@ def _with_list(cascade: Document) -> Document:
     """The public form of a cascade."""
     shown = {**cascade, "escalate_on": sorted(cascade["escalate_on"])}
     return {name: shown.get(name) for name in CascadeFields.model_fields}
-
-
-def _noted(unit: UnitOfWork, row: rows.Route) -> rows.Route:
-    if row.cascade is not None:
-        message = "no gateway acts on a cascade yet: every request goes to the route's own pools at once"
-        unit.warnings.append(Problem(f"{pointer('/routes', row.name)}/cascade", "not_yet", message))
-    return row
 
 
 def typed(row: rows.Route) -> snapshot.Route:

@@ -14,6 +14,7 @@ from controlplane.routing.services import ROUTES, RouteFields, typed
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import PRIORITY_CLASSES
 from policy.admission import NotAdmitted, bounded_output
+from policy.cascade import is_asked_first
 from policy.routing import RouteResult, match_route
 from wire.canonical import Document
 from wire.problems import Problem, pointer
@@ -43,9 +44,8 @@ def explain(fields: Document) -> Document:
     # The draw picks one pool by weight; all of them are shown, so any draw does.
     result = match_route(rules, asked.facts, 0.0)
     answer = _answer(result, rules)
-    if answer["cascade"] is not None:
-        longest = answer["cascade"]["max_prompt_tokens"]
-        answer["cascade"]["asked_first"] = longest is None or asked.size.tokens <= longest
+    if answer["cascade"] is not None and (cascade := rules[result.rule].cascade) is not UNSET:
+        answer["cascade"]["asked_first"] = is_asked_first(cascade, asked.endpoint, asked.size.tokens)
     return {"request": _seen(asked), "max_tokens": _bounded(asked), **answer}
 
 
@@ -84,10 +84,13 @@ def _seen(asked: Asked) -> Document:
 
 
 def _bounded(asked: Asked) -> Document | None:
-    """The output that a gateway would let it have, its quota aside; None where the model or tenant does not exist."""
-    if asked.model is None or asked.tenant is None:
+    """The output that a gateway would let it have, its quota aside; None where the model or tenant does not exist.
+
+    None, too, where the API generates nothing.
+    """
+    if asked.model is None or asked.tenant is None or not asked.generates:
         return None
-    bound = bounded_output(asked.asked_max_tokens, asked.size.tokens, asked.model, asked.tenant)
+    bound = bounded_output(asked.asked_max_tokens, asked.size.longest, asked.model, asked.tenant)
     return {"asked": asked.asked_max_tokens, "given": bound.max_tokens, "note": bound.note or None}
 
 
@@ -113,13 +116,10 @@ def _answer(result: RouteResult, rules: dict[str, Route]) -> dict[str, Any]:
 def _cascade(rule: Route) -> Document | None:
     if rule.cascade is UNSET:
         return None
-    cascade, reasons = rule.cascade, sorted(rule.cascade.escalate_on)
+    cascade = rule.cascade
     return {
         "pool": cascade.pool,
-        "escalate_on": reasons,
+        "escalate_on": sorted(cascade.escalate_on),
         "confidence_permille": None if cascade.confidence_permille is UNSET else cascade.confidence_permille,
         "max_prompt_tokens": None if cascade.max_prompt_tokens is UNSET else cascade.max_prompt_tokens,
-        "acted_on": False,
-        "says": f"to be asked first in {cascade.pool}; escalates on {', '.join(reasons)}. No gateway acts on it yet: "
-        "the request goes to the route's own pools",
     }

@@ -16,13 +16,49 @@ queue_seconds histogram From arrival until it is sent to an engine.
 ttft_seconds histogram From arrival to the first byte of a stream.
 tpot_seconds histogram Time per output token of a stream.
 e2e_seconds histogram From arrival to the last byte.
+prompts_measured_total counter Prompts by what their length was taken from: template, tokenizer, engine or estimate.
+unseen_schemas_total counter Schemas that an engine of the pool had to compile, as far as this gateway has seen.
+warmed_schemas_total counter Schemas that an engine was asked for after it had started.
 requests_without_max_tokens_total counter Requests that left their output length open.
+slo_requests_total counter Requests of engines by whether all that was promised was met; those met are goodput.
+cancelled_tokens_total counter Output tokens of requests whose client left before the end.
+tokens_after_cancel_total counter Output tokens that had come when their client was gone.
+body_read_seconds_total counter Time that clients took to send bodies.
+body_write_seconds_total counter Time that clients took to take answers.
+sessions_total counter Sessions that began.
+session_requests_total counter Requests that name a session, when they are given a pool.
+session_calls histogram Model calls of a session, when it is forgotten.
+sessions_near_limit_total counter Sessions that have used four fifths of a limit.
+sessions_closed_total counter Sessions that passed a limit.
+repeated_requests_total counter Retries within a minute, and other prompts that came before within a day.
+cascades_total counter Requests for which a small model's pool was asked first, by why another was asked after it.
+cache_hostile_prompts_total counter Prompts whose beginning is new while what follows repeats.
+cache_lookups_total counter Requests that a cache was looked into for.
+cache_hits_total counter Requests that a cache answered.
+cache_wrong_hits_total counter Answers of a cache that a client reported as wrong.
+cache_embedding_failures_total counter Questions that no embedding was to be had for.
+cache_bytes gauge Memory of kept answers.
+cache_answers gauge Answers that are kept, and those that wait.
+feedback_total counter Verdicts of clients on answers.
+feedback_dropped_total counter Reports of clients that gave way to newer ones before they were sent.
 retries_total counter Requests sent to a second engine.
 decisions_dropped_total counter Decisions that gave way to newer ones before they were sent.
 sketches_dropped_total counter Rows of per-minute sketches that gave way before they were sent.
 kv_reserved_tokens gauge KV cache tokens that running requests may need.
+kv_others_tokens gauge KV cache tokens that others than this gateway are taken to hold.
+engine_look_age_seconds gauge Since the engine's metrics page was last read.
+engine_look_failures_total counter Looks at the engine's metrics page that failed.
 engine_requests gauge Requests at the engine.
 breaker_state gauge 1 for the state that holds, overrides included.
+queue_length gauge Requests that wait for a place in the pool.
+queue_tokens gauge Prompt and expected output tokens of the requests that wait.
+pool_requests gauge Requests of this gateway at the pool's engines.
+concurrency_limit gauge How many requests of this gateway may be at the pool's engines at once.
+pool_breaker_state gauge 1 for the state of the pool's own breaker, overrides included.
+ledger gauge 1 for how limits are held: shared by all gateways on their Redis, or local, as this gateway's share.
+ledger_requests_total counter Requests whose quota was decided, by how limits were held.
+ledger_waiting gauge What waits to be told to the Redis, ends of requests above all.
+ledger_lapsed_total counter Ends of requests that the Redis was not told in time.
 config_revision gauge The configuration revision that requests are served by.
 config_connected gauge 1 while the configuration stream is open.
 draining gauge 1 once no new work is taken.

@@ -179,7 +179,7 @@ def samples_from(data: Any) -> list[Sample]:
                 Sample(dict(each["metric"]), round(each["value"][0] * 1000), float(each["value"][1]))
                 for each in data["result"]
             ]
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise Unavailable(f"the metrics server answered with something that is no result: {error!r}") from error
     raise Unavailable("the metrics server answered with neither a scalar nor a vector")
 
@@ -195,5 +195,5 @@ def series_from(data: Any) -> list[Series]:
             )
             for each in data["result"]
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise Unavailable(f"the metrics server answered with something that is no result: {error!r}") from error

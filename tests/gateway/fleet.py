@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import signal
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -19,6 +20,7 @@ import aiohttp
 from aiohttp import web
 
 from bench.support.snapshot_server import SnapshotServer
+from policy.asks import ENDPOINTS
 from tests.services import Process, free_port
 
 MODEL = "acme/small-8b"
@@ -101,12 +103,18 @@ class ScriptedEngine:
         self.stuck = asyncio.Event()
         self.usage: dict[str, int] | None = usage(7, 2)
         self.behave: Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]] = self.answer
+        self.tokenize_bodies: list[dict[str, Any]] = []
+        self.tokenize: Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]] = self.failing(404)
+        # Its metrics page; None: it has none.
+        self.page: bytes | None = None
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
         app = web.Application(client_max_size=64 * 2**20)
-        app.router.add_post("/v1/chat/completions", self._serve)
-        app.router.add_post("/v1/completions", self._serve)
+        for path in ENDPOINTS:
+            app.router.add_post(path, self._serve)
+        app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_get("/metrics", self._metrics)
         # A client that leaves cancels the handler, as it aborts a sequence in a real engine.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0, access_log=None)
         await self._runner.setup()
@@ -116,6 +124,14 @@ class ScriptedEngine:
     async def stop(self) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        headers = {"Content-Type": "text/plain; version=0.0.4"}
+        return web.Response(status=404) if self.page is None else web.Response(body=self.page, headers=headers)
+
+    async def _tokenize(self, request: web.Request) -> web.StreamResponse:
+        self.tokenize_bodies.append(await request.json())
+        return await self.tokenize(request, self.tokenize_bodies[-1])
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -213,11 +229,18 @@ class ScriptedEngine:
 class RunningGateway:
     """A `headworks-gateway` process, the control plane it follows, and a client for it."""
 
-    def __init__(self, control: SnapshotServer, state_dir: Path, environment: dict[str, str], address: str) -> None:
+    def __init__(
+        self,
+        control: SnapshotServer,
+        state_dir: Path,
+        environment: dict[str, str],
+        address: str,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.control, self.state_dir, self._environment = control, state_dir, environment
         self.port = free_port()
-        self.url = f"http://{address}:{self.port}"
-        self.http = aiohttp.ClientSession()
+        self.url = f"http{'s' if tls else ''}://{address}:{self.port}"
+        self.http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls or True))
         self.process: Process
 
     def launch(self) -> None:
@@ -322,11 +345,16 @@ class RunningGateway:
 
 @asynccontextmanager
 async def running_gateway(
-    folder: Path, content: dict[str, Any], environment: dict[str, str] | None = None, address: str = "127.0.0.1"
+    folder: Path,
+    content: dict[str, Any],
+    environment: dict[str, str] | None = None,
+    address: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[RunningGateway]:
+    """`tls`: what a client trusts, where `environment` has the gateway speak HTTPS."""
     control = SnapshotServer(content)
     await control.start()
-    gateway = RunningGateway(control, folder / "state", environment or {}, address)
+    gateway = RunningGateway(control, folder / "state", environment or {}, address, tls)
     gateway.launch()
     try:
         await gateway.until_ready()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -107,7 +108,7 @@ async def ask(gateway: RunningGateway, request_id: str, body: Any = None, **opti
 
 
 async def test_an_admitted_request_is_told_with_its_numbers(gateway: RunningGateway) -> None:
-    assert await ask(gateway, "a-1", headers={"X-Priority-Class": "batch"}) == 200
+    assert await ask(gateway, "a-1", headers={"X-Priority-Class": "batch", "X-Request-Timeout-Ms": "30000"}) == 200
     decision = await told(gateway, "a-1")
     numbers, stages = decision.pop("numbers"), decision.pop("stages")
     assert abs(decision.pop("at") / 1000 - time.time()) < 60
@@ -119,7 +120,18 @@ async def test_an_admitted_request_is_told_with_its_numbers(gateway: RunningGate
     assert numbers["prompt_tokens"] > 0
     assert numbers["first_byte_ms"] >= numbers["queue_ms"] >= 0
     assert [note["stage"] for note in stages] == [stage.__name__ for stage in STAGES]
-    assert sum(note.get("took_us", 0) for note in stages) >= numbers["first_byte_ms"] * 1000
+    weighed = {note["stage"]: note.get("numbers", {}) for note in stages}
+    assert weighed["identify"] == {"timeout_ms": 30_000}
+    assert weighed["read"]["body_bytes"] == len(json.dumps(chat(max_tokens=20)))
+    assert weighed["route"] == {"prompt_tokens": numbers["prompt_tokens"], "max_tokens": 20}
+    assert weighed["bound_output"] == {"asked_max_tokens": 20, "max_tokens": 20, "sequences": 1}
+    # Rounded to a whole millisecond, upward by half of one at most.
+    assert sum(note.get("took_us", 0) for note in stages) >= (numbers["first_byte_ms"] - 1) * 1000
+
+
+def test_the_page_about_refusals_names_every_stage() -> None:
+    page = (Path(__file__).parents[2] / "docs/why-refused.md").read_text()
+    assert [stage.__name__ for stage in STAGES if f"`{stage.__name__}`" not in page] == []
 
 
 async def test_a_refusal_is_told_with_what_was_weighed(gateway: RunningGateway) -> None:

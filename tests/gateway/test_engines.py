@@ -11,10 +11,6 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from gateway.engines import EngineState, Fleet
-from gateway.refusals import Refused
-from gateway.view import compile_view
-from policy.breaker import Breaker
 from tests.gateway.fleet import (
     DONE,
     MODEL,
@@ -28,8 +24,6 @@ from tests.gateway.fleet import (
     running_gateway,
 )
 from tests.services import free_port
-from wire.snapshot import BreakerThresholds
-from wire.snapshot_checks import decode_snapshot
 
 
 @pytest.fixture
@@ -149,26 +143,6 @@ async def test_an_error_within_a_stream_ends_it_in_our_words(
     assert str(port) not in text
     assert "[DONE]" not in text
     assert f"127.0.0.1:{port}" not in gateway.process.log_tail()
-
-
-def test_an_engines_words_lose_its_address_in_every_spelling():
-    state = EngineState("e0", "http://gpu-7.rack:8000/base", Breaker(BreakerThresholds()))
-    said = state.redacted("gpu-7.rack:8000 and GPU-7.rack refuse; sgpu-7.rack and gpu-7.racks are others: :8000")
-    assert said == "e0 and e0 refuse; sgpu-7.rack and gpu-7.racks are others: :8000"
-    assert EngineState("e1", "http://[::1]:80", Breaker(BreakerThresholds())).redacted("[::1]:80 or ::1") == "e1 or e1"
-
-
-def test_a_request_of_an_older_view_is_not_placed_on_another_engine_of_the_same_name():
-    before, after = (
-        compile_view(decode_snapshot(configuration(url)), number)
-        for number, url in enumerate(("http://127.0.0.1:1", "http://127.0.0.1:2"))
-    )
-    fleet = Fleet(1)
-    fleet.configure(after)
-    with pytest.raises(Refused) as refused:
-        fleet.place(before, ("main",), 10, 0, 0)
-    assert refused.value.reason == "no_engine"
-    assert fleet.place(after, ("main",), 10, 0, 0).engine.url == "http://127.0.0.1:2"
 
 
 async def test_a_request_that_is_wrong_is_not_retried(

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from gateway import measure, metrics, state
+from gateway import metrics, state
 from gateway.app import App
-from gateway.cli import Options, listen, serve
+from gateway.cli import Options, serve
+from gateway.measure import artifacts
 from gateway.peers import kept_live_gateways
+from gateway.server import listen
 from tests.gateway.fleet import (
     KEYS,
     MODEL,
@@ -258,11 +260,10 @@ async def test_it_serves_on_ipv6_and_by_name(engine: ScriptedEngine, tmp_path: P
         assert await gateway.call_status(chat()) == 200
 
 
-def test_connections_send_tokens_at_once_and_are_given_up_when_they_stall(tmp_path: Path, monkeypatch):
+def test_connections_send_tokens_at_once_and_are_given_up_when_they_stall(monkeypatch):
     monkeypatch.setenv("HEADWORKS_GATEWAY_STALLED_CLIENT_SECONDS", "7")
-    enrolment = Enrolment("gateway", "http://127.0.0.1:9", "gw-test", "1", tmp_path, "", tmp_path / "none")
     port = free_port()
-    with listen(Options(enrolment, "127.0.0.1", port)) as listener, socket.create_connection(("127.0.0.1", port)):
+    with listen("127.0.0.1", port) as listener, socket.create_connection(("127.0.0.1", port)):
         listener.settimeout(10)
         connection, _ = listener.accept()
     with connection:
@@ -309,8 +310,8 @@ async def test_disk_and_long_pages_are_not_worked_on_in_the_event_loop(tmp_path:
 
     noting(state, "keep_live_gateways")
     noting(metrics, "generate_latest")
-    noting(measure, "read_bounded")
-    noting(measure, "write_private")
+    noting(artifacts, "read_bounded")
+    noting(artifacts, "write_private")
     data = word_tokenizer()
 
     async def fetch(path: str) -> bytes:
@@ -343,7 +344,7 @@ async def test_a_defect_of_its_own_is_named_and_holds_nothing(tmp_path: Path, mo
     gateway = state.Gateway(tmp_path, fetch)
     content = changed(configuration("http://127.0.0.1:9"), tenants__alpha={"max_parallel_requests": 1})
     gateway.on_snapshot(decode_snapshot(content), 1)
-    monkeypatch.setattr(gateway.measure, "prompt_tokens", broken)
+    monkeypatch.setattr(gateway.measure, "prompt_size", broken)
     sent: list[dict[str, Any]] = []
     messages = [{"type": "http.request", "body": f'{{"model": "{MODEL}", "prompt": "x"}}'.encode()}]
 

@@ -14,8 +14,18 @@ import pytest
 
 from gateway.metrics import Metrics, Moment
 from gateway.push import samples
+from gateway.quota.metrics import LedgerMoment
 from gateway.view import compile_view
-from tests.gateway.fleet import RunningGateway, ScriptedEngine, changed, chat, configuration, running_gateway, terminate
+from tests.gateway.fleet import (
+    MODEL,
+    RunningGateway,
+    ScriptedEngine,
+    changed,
+    chat,
+    configuration,
+    running_gateway,
+    terminate,
+)
 from wire.remote_write import Bounds, decode_series, labels_of
 from wire.snapshot_checks import decode_snapshot
 from wire.write_body import STALE_BITS, key_of
@@ -146,6 +156,9 @@ def moment(**values: Any) -> Moment:
         "in_flight": 0,
         "persist_errors": 0,
         "engines": [],
+        "pools": [],
+        "looks": [],
+        "ledger": LedgerMoment(is_shared=False, requests_shared=0, requests_local=0, waiting=0, lapsed=0),
     }
     return Moment(**{**nothing, **values})
 
@@ -162,6 +175,19 @@ def test_a_client_that_nobody_configured_is_pushed_as_unknown_and_a_removed_tena
         if labels["__name__"] == "headworks_gateway_requests_total"
     ]
     assert sorted(pushed) == ["alpha", "unknown"]
+
+
+def test_a_removed_model_is_not_pushed():
+    metrics = Metrics()
+    for model in (MODEL, "acme/removed"):
+        metrics.caches.looked("exact", "alpha", model, hit=True)
+    view = compile_view(decode_snapshot(configuration("http://127.0.0.1:1")), 3)
+    pushed = [
+        labels["model"]
+        for labels, _ in samples(metrics.registry.collect(), view, "gw")
+        if labels["__name__"] == "headworks_gateway_cache_hits_total"
+    ]
+    assert pushed == [MODEL]
 
 
 def test_every_label_that_is_pushed_is_one_that_the_receiver_takes():

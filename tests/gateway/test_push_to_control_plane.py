@@ -102,6 +102,33 @@ def test_promql_tells_the_rate_of_requests_by_tenant(live: Live, gateway_url: st
     assert not any(name.endswith("_created") for name in names)
 
 
+def test_what_a_client_reports_of_a_kept_answer_is_an_event_of_its_gateway(live: Live, gateway_url: str) -> None:
+    live.rest.post("/cache-policies", {"name": "faq", "exact": {}})
+    live.rest.post("/tenants", {"name": "acme", "cache_policy": "faq"})
+    key = live.rest.call("POST", "/tenants/acme/keys", {"label": "k"}, wait="applied", timeout=10)["secret"]
+
+    def post(path: str, body: dict[str, Any]) -> tuple[dict[str, Any], str, str]:
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{gateway_url}{path}", json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request) as answer:
+            told = answer.headers
+            return json.loads(answer.read()), told["x-request-id"], told["x-headworks-cache"] or ""
+
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+    first, _, _ = post("/v1/chat/completions", chat)
+    wait_for(lambda: post("/v1/chat/completions", chat)[2].startswith("exact"), 20, "the answer to be kept")
+    again, request_id, _ = post("/v1/chat/completions", chat)
+    assert again == first
+    said = {"request_id": request_id, "verdict": "wrong", "comment": "it is old"}
+    assert post("/v1/feedback", said)[0]["effect"] == "evicted"
+    wait_for(lambda: live.rest.get("/events", gateway="gw")["items"], 20, "the event")
+    (event,) = live.rest.get("/events", gateway="gw")["items"]
+    assert (event["kind"], event["subject"], event["severity"]) == ("feedback_wrong", request_id, "warning")
+    assert event["detail"] == f"tenant acme, model {MODEL}, answered by the exact cache: it is old"
+    assert (event["node"], event["incident"]) == (None, None)
+    assert live.rest.get("/incidents")["items"] == []
+
+
 def test_samples_of_the_time_in_which_the_control_plane_was_killed_are_there_afterwards(
     live: Live, gateway_url: str
 ) -> None:

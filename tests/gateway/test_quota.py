@@ -63,6 +63,21 @@ async def test_use_beyond_the_reservation_becomes_a_debt(gateway: RunningGateway
     assert headers["x-ratelimit-remaining-tokens"] == "0"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_usage_that_no_context_holds_costs_no_more_than_one(
+    gateway: RunningGateway, engine: ScriptedEngine, stream: bool
+):
+    context = 2000
+    await limit(gateway, daily_token_budget=10**6, tpm_limit=10_000)
+    began = time.monotonic()
+    engine.usage = usage(2**53 - 1, 2**53 - 1)
+    async with gateway.post(chat(stream=stream)) as answer:
+        await answer.read()
+    used = 10_000 - await gateway.remaining_tokens()
+    assert 2 * context - refilled(10_000, began) <= used <= 2 * context
+    assert await gateway.metric("headworks_gateway_prompt_tokens_total", tenant="alpha") == context
+
+
 async def test_a_stream_without_usage_is_counted(gateway: RunningGateway, engine: ScriptedEngine):
     await limit(gateway, tpm_limit=100)
     engine.usage = None

@@ -163,7 +163,8 @@ async def test_engines_that_take_no_work(gateway: RunningGateway, engine: Script
 async def test_kv_room_is_reserved_and_comes_back(gateway: RunningGateway, engine: ScriptedEngine):
     engine.behave = engine.silence
     engines = {"e0": {**gateway.control.content["engines"]["e0"], "kv_capacity_tokens": 200}}
-    await gateway.publish(changed(gateway.control.content, engines=engines, pools__main__kv_admit_permille=750))
+    pool = {**gateway.control.content["pools"]["main"], "kv_admit_permille": 750, "queue_cap": 0}
+    await gateway.publish(changed(gateway.control.content, engines=engines, pools={"main": pool}))
     first = asyncio.create_task(gateway.call(chat(max_tokens=100)))
     await engine.arrived.wait()
     assert await gateway.metric("headworks_gateway_kv_reserved_tokens", engine="e0") == 107
@@ -188,7 +189,7 @@ async def test_an_unreachable_engine_is_named_and_its_address_is_not(gateway: Ru
         (400, (400, "engine_rejected")),
         (422, (400, "engine_rejected")),
         (401, (502, "engine_error")),
-        (404, (502, "engine_error")),
+        (404, (400, "api_not_served")),
         (302, (502, "engine_error")),
         (429, (503, "engine_overloaded")),
         (503, (503, "engine_overloaded")),
@@ -237,6 +238,21 @@ async def test_a_deadline_of_the_client_ends_the_request_at_the_engine_too(
     await gateway.until_left(engine)
 
 
+async def test_the_time_for_which_an_official_client_reads_ends_a_whole_answer_and_no_stream(
+    gateway: RunningGateway, engine: ScriptedEngine
+):
+    engine.behave = engine.silence
+    for seconds in ("0.15", "0.150000001"):
+        headers = {"x-stainless-read-timeout": seconds}
+        assert await gateway.refusal(chat(), headers=headers) == (504, "deadline_exceeded")
+        await gateway.until_left(engine)
+
+    engine.behave = engine.answer
+    for seconds in ("0.15", "0", "soon", "-1", "1e-9", "9" * 400):
+        headers = {"x-stainless-read-timeout": seconds}
+        assert (await gateway.call(chat(stream=seconds == "0.15"), headers=headers))[0] == 200
+
+
 async def test_without_a_configuration_it_is_alive_and_not_ready(engine: ScriptedEngine, tmp_path: Path):
     async with running_gateway(tmp_path, configuration(engine.url)) as gateway:
         await gateway.control.stop()
@@ -256,7 +272,7 @@ async def test_without_a_configuration_it_is_alive_and_not_ready(engine: Scripte
 
 
 def test_every_reason_is_tested():
-    everything = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    everything = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
     untested = [name for name in REASONS if f'"{name}"' not in everything]
     assert untested == []
 

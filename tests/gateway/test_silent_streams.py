@@ -105,6 +105,17 @@ async def test_a_gateway_that_stood_still_itself_does_not_blame_the_engine(
     assert await impatient.metric("headworks_gateway_breaker_state", engine="e0", state="closed") == 1
 
 
+async def test_a_stream_without_end_ends_when_its_time_is_over(engine: ScriptedEngine, tmp_path: Path):
+    engine.behave = engine.drip
+    limit = {"HEADWORKS_GATEWAY_MAX_REQUEST_SECONDS": "1"}
+    async with running_gateway(tmp_path, configuration(engine.url), limit) as gateway:
+        async with gateway.post(chat(stream=True)) as answer:
+            text = await answer.text()
+        assert text.startswith(event(delta("a")).decode() * 10)
+        assert text.count('"code":"deadline_exceeded"') == 1
+        await gateway.until_left(engine)
+
+
 async def test_a_limit_of_zero_is_none(engine: ScriptedEngine, tmp_path: Path):
     engine.behave = paced(0, SILENCE_SECONDS)
     async with (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from gateway.usage import (
     given_up,
     usage_of_answer,
 )
+from policy.asks import Endpoint
 
 DONE = b"data: [DONE]"
 TEXTS = st.text(max_size=20) | st.sampled_from(['"usage"', "usage", "error", "[DONE]", "data: x", "\n\n", "\r\n\r\n"])
@@ -106,16 +108,20 @@ def test_an_event_without_end_is_passed_on_and_memory_stays_bounded():
         (b"{}", None),
         (b'{"usage": {"prompt_tokens": -1}}', None),
         (b'{"usage": {"prompt_tokens": "3"}}', None),
-        (b"[]", None),
+        (b'{"object": "response", "usage": {"input_tokens": 5, "output_tokens": 0, "total_tokens": 5}}', Usage(5, 0)),
+        (b'{"usage": {"input_tokens": 5, "cache_read_input_tokens": 3, "output_tokens": 2}}', Usage(8, 2)),
+        (b'{"results": [], "usage": {"total_tokens": 6}}', Usage(6, 0)),
+        (b'{"usage": {"output_tokens": 6}}', None),
     ],
 )
 def test_usage_of_an_answer_is_what_it_says_or_nothing(body: bytes, expected: Usage | None):
     assert usage_of_answer(body) == expected
 
 
-def test_an_answer_that_is_no_json_is_an_error():
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'"usage"', b"7", b'{"usage": 7, }', b"[" * 100_000])
+def test_an_answer_that_is_no_json_object_is_an_error(body: bytes):
     with pytest.raises(NotAnAnswer):
-        usage_of_answer(b"<html>")
+        usage_of_answer(body)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +133,122 @@ def test_an_answer_that_is_no_json_is_an_error():
         (b'{"error": null}', None),
         (b'{"choices": []}', None),
         (b"no json", None),
+        (b'{"error": {"message": null, "code": 400}}', ("", 400)),
+        (b'{"type": "error", "error": {"type": "overloaded_error", "message": "full"}}', ("full", 503)),
+        (b'{"type": "error", "error": {"type": "api_error", "message": "gone"}}', ("gone", None)),
+        (b'{"type": "error", "code": "server_error", "message": "gone", "param": null}', ("gone", None)),
+        (b'{"type": "error", "code": 400, "message": "bad"}', ("bad", 400)),
+        (b'{"type": "response.failed", "response": {"error": {"code": "x", "message": "gone"}}}', ("gone", None)),
+        (b'{"type": "response.completed", "response": {"error": null}}', None),
     ],
 )
 def test_errors_of_engines_are_read_in_their_several_shapes(document: bytes, expected: tuple[str, int | None] | None):
     assert failure_in(document) == expected
+
+
+def named(event: str, **fields: Any) -> bytes:
+    """An event of responses or messages, which say its name twice."""
+    return f"event: {event}\ndata: {json.dumps({'type': event, **fields})}\n\n".encode()
+
+
+CREATED = named("response.created", response={"usage": None, "error": None}, sequence_number=0)
+IN_PROGRESS = named("response.in_progress", response={"usage": None, "error": None}, sequence_number=1)
+RESPONSE_DELTA = named("response.output_text.delta", delta='so "usage" .delta')
+COMPLETED = named("response.completed", response={"error": None, "usage": {"input_tokens": 9, "output_tokens": 4}})
+MESSAGE_START = named("message_start", message={"usage": {"input_tokens": 9, "output_tokens": 0}})
+BLOCK_DELTA = named("content_block_delta", index=0, delta={"type": "text_delta", "text": "a"})
+MESSAGE_DELTA = named("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 4})
+MESSAGE_STOP = named("message_stop")
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=12))
+def test_a_response_tells_its_usage_in_its_last_event(cuts: list[int]):
+    reader = StreamReader(hide_usage=False, endpoint="responses")
+    whole = CREATED + IN_PROGRESS + RESPONSE_DELTA * 2 + COMPLETED
+    assert feed(reader, whole, cuts) == whole
+    assert (reader.usage, reader.generated_events, reader.used_tokens(5)) == (Usage(9, 4), 2, (9, 4))
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=12))
+def test_messages_tell_their_usage_in_two_events(cuts: list[int]):
+    reader = StreamReader(hide_usage=False, endpoint="messages")
+    whole = MESSAGE_START + BLOCK_DELTA * 3 + MESSAGE_DELTA + MESSAGE_STOP
+    assert feed(reader, whole, cuts) == whole
+    assert (reader.usage, reader.generated_events, reader.used_tokens(5)) == (Usage(9, 4), 3, (9, 4))
+
+
+def test_output_is_counted_where_messages_end_before_they_tell_it():
+    reader = StreamReader(hide_usage=False, endpoint="messages")
+    reader.feed(MESSAGE_START + BLOCK_DELTA * 2)
+    assert (reader.usage, reader.used_tokens(5)) == (None, (9, 2))
+
+
+ZERO = {"input_tokens": 0, "output_tokens": 0}
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "events", "expected"),
+    [
+        ("chat", content_event("a") + b"\n\n", (5, 1)),
+        ("responses", CREATED + RESPONSE_DELTA * 3, (5, 3)),
+        ("responses", RESPONSE_DELTA + named("response.completed", response={"usage": ZERO}), (0, 0)),
+        ("messages", MESSAGE_START + BLOCK_DELTA + named("message_delta", delta={}, usage=ZERO), (0, 0)),
+    ],
+)
+def test_what_is_not_told_is_measured_and_counted_and_a_zero_is_a_zero(
+    endpoint: Endpoint, events: bytes, expected: tuple[int, int]
+):
+    reader = StreamReader(hide_usage=False, endpoint=endpoint)
+    reader.feed(events)
+    assert reader.used_tokens(5) == expected
+
+
+def test_a_failure_comes_first_though_a_response_was_opened():
+    reader = StreamReader(hide_usage=False, endpoint="responses")
+    assert reader.feed(CREATED) == b""
+    assert reader.feed(IN_PROGRESS) == b""
+    assert reader.feed(named("error", code="server_error", message="full")) == b""
+    assert reader.failure == ("full", None)
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=12))
+def test_comments_are_not_counted_as_output(cuts: list[int]):
+    reader = StreamReader(hide_usage=True)
+    whole = b": hello\n\n" + b": hello\n\n".join([content_event(":a") + b"\n\n"] * 3) + b": hello\n\n"
+    assert feed(reader, whole, cuts) == whole
+    assert reader.generated_events == 3
+
+
+def test_a_comment_leaves_with_the_first_event():
+    reader = StreamReader(hide_usage=True)
+    event = content_event("a") + b"\n\n"
+    assert reader.feed(b": hello\n\n") == b""
+    assert reader.feed(event) == b": hello\n\n" + event
+    assert reader.feed(b": hello\n\n") == b": hello\n\n"
+
+
+def test_what_opens_a_response_leaves_with_the_next_event():
+    reader = StreamReader(hide_usage=False, endpoint="responses")
+    assert reader.feed(CREATED + IN_PROGRESS) == b""
+    assert reader.feed(RESPONSE_DELTA) == CREATED + IN_PROGRESS + RESPONSE_DELTA
+    assert reader.feed(RESPONSE_DELTA) == RESPONSE_DELTA
+
+
+def test_what_opens_a_response_does_not_fill_the_memory():
+    reader = StreamReader(hide_usage=False, endpoint="responses")
+    large = named("response.in_progress", response={"instructions": "x" * 100_000})
+    assert sum(len(reader.feed(large)) for _ in range(30)) >= 30 * len(large) - MAX_EVENT_BYTES - len(large)
+
+
+@pytest.mark.parametrize("data", ["<html>", "hello", "[1]", '"text"', "7"])
+def test_a_first_event_that_is_no_object_is_a_failure(data: str):
+    reader = StreamReader(hide_usage=True)
+    assert reader.feed(f": hello\n\ndata: {data}\n\n".encode()) == b""
+    assert reader.failure is not None
+
+
+def test_an_unfinished_usage_event_takes_nothing_from_the_count():
+    reader = StreamReader(hide_usage=False)
+    reader.feed(content_event("a") + b"\n\n" + USAGE_EVENT)
+    assert reader.finish() == USAGE_EVENT
+    assert (reader.generated_events, reader.usage) == (1, Usage(11, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -75,6 +76,33 @@ def test_a_probe_whose_client_left_is_given_again():
     assert run(breaker, 300, "success", "success") == "closed"
 
 
+def test_probes_that_say_nothing_for_a_cooldown_keep_no_others_out():
+    breaker = opened()
+    lost = [permitted(breaker, 300), permitted(breaker, 310)]
+    assert not breaker.may_try(609)
+    assert breaker.may_try(610)
+    assert run(breaker, 610, "success", "success") == "closed"
+    for permit in lost:
+        breaker.record(permit, "failure", 620)
+    assert breaker.state(620) == "closed", "they count no more"
+
+
+def test_lost_probes_whose_clients_leave_after_all_let_no_more_in_than_may():
+    breaker = opened()
+    lost = [permitted(breaker, 300) for _ in range(2)]
+    permitted(breaker, 600)
+    for permit in lost:
+        breaker.record(permit, "ignored", 600)
+    assert [breaker.permit(600) is not None for _ in range(2)] == [True, False]
+
+
+def test_a_permit_says_whether_it_is_a_probe():
+    breaker = opened()
+    assert permitted(breaker, 300).probe_round
+    breaker.close_with_others(300)
+    assert not permitted(breaker, 300).probe_round
+
+
 def test_outcomes_of_requests_from_before_it_opened_do_not_count_as_probes():
     breaker = Breaker(THRESHOLDS)
     old = [permitted(breaker, 0) for _ in range(3)]
@@ -103,6 +131,54 @@ def test_a_window_of_another_length_starts_anew():
     assert run(breaker, 0, "failure") == "closed"
 
 
+def test_timeouts_have_a_share_of_their_own():
+    """Half of them late are no more errors than before, and over half open it."""
+    limits = msgspec.structs.replace(THRESHOLDS, error_permille=0, timeout_permille=500)
+    assert run(Breaker(limits), 0, "success", "success", "timeout", "timeout") == "closed"
+    assert run(Breaker(limits), 0, "success", "timeout", "timeout", "timeout") == "open"
+    assert run(Breaker(limits), 0, "timeout", "success", "success", "failure") == "open"
+
+
+def test_a_late_probe_is_none_that_went_well():
+    assert run(opened(), 300, "timeout") == "open"
+
+
+def test_what_another_gateway_saw_opens_it_and_nothing_shortens_that():
+    breaker = Breaker(THRESHOLDS)
+    breaker.hold_open(250, 0)
+    assert (breaker.state(249), breaker.state(250)) == ("open", "half_open")
+    breaker.hold_open(500, 250)
+    breaker.hold_open(400, 260)
+    assert breaker.retry_in_ms(260) == 240
+    breaker.hold_open(10**9, 270)
+    assert breaker.retry_in_ms(270) == THRESHOLDS.cooldown_ms, "no clock of another's keeps it longer than its own"
+    breaker.hold_open(200, 270)
+    assert breaker.retry_in_ms(270) == THRESHOLDS.cooldown_ms
+
+
+def test_news_that_are_over_open_nothing():
+    breaker = Breaker(THRESHOLDS)
+    breaker.hold_open(100, 100)
+    assert breaker.state(100) == "closed"
+
+
+def test_probes_of_another_gateway_close_it_once_its_own_cooldown_is_over():
+    breaker = opened()
+    breaker.close_with_others(299)
+    assert breaker.state(299) == "open"
+    breaker.close_with_others(300)
+    assert breaker.state(300) == "closed"
+
+
+def test_requests_from_before_another_opened_it_do_not_count_as_probes():
+    breaker = Breaker(THRESHOLDS)
+    before = permitted(breaker, 0)
+    breaker.hold_open(100, 0)
+    assert breaker.state(100) == "half_open"
+    breaker.record(before, "failure", 100)
+    assert breaker.state(100) == "half_open"
+
+
 class AnyOutcomes(RuleBasedStateMachine):
     ALLOWED = frozenset({("closed", "open"), ("open", "half_open"), ("half_open", "closed"), ("half_open", "open")})
 
@@ -112,18 +188,20 @@ class AnyOutcomes(RuleBasedStateMachine):
         self.now_ms = 0
         self.seen: State = "closed"
         self.opened_at_ms = 0
-        self.permits: list[tuple[State, Permit]] = []
+        self.permits: list[tuple[State, int, Permit]] = []
 
-    def observe(self) -> None:
+    def observe(self, told: bool = False) -> None:
+        """`told`: by another gateway, whose cooldown may be over sooner."""
         state = self.breaker.state(self.now_ms)
         if state != self.seen:
             assert (self.seen, state) in self.ALLOWED
             if state == "open":
                 self.opened_at_ms = self.now_ms
+                self.cooldown_ms = 0 if told else THRESHOLDS.cooldown_ms
             if self.seen == "open":
-                assert self.now_ms >= self.opened_at_ms + THRESHOLDS.cooldown_ms
+                assert self.now_ms >= self.opened_at_ms + self.cooldown_ms
             self.seen = state
-            self.permits = [(given_in, permit) for given_in, permit in self.permits if given_in != state]
+            self.permits = [given for given in self.permits if given[0] != state]
 
     @rule(ms=st.integers(0, 500))
     def wait(self, ms: int) -> None:
@@ -139,16 +217,32 @@ class AnyOutcomes(RuleBasedStateMachine):
         elif self.seen == "closed":
             assert permit is not None
         else:
-            outstanding = [given_in for given_in, _ in self.permits].count("half_open")
+            # Older ones may be lost.
+            since_ms = self.now_ms - THRESHOLDS.cooldown_ms
+            outstanding = sum(state == "half_open" and at_ms > since_ms for state, at_ms, _ in self.permits)
             assert outstanding + (permit is not None) <= THRESHOLDS.half_open_probes
         if permit is not None:
-            self.permits.append((self.seen, permit))
+            self.permits.append((self.seen, self.now_ms, permit))
+
+    @rule(for_ms=st.integers(-100, 600))
+    def hear_that_another_opened(self, for_ms: int) -> None:
+        left_ms = self.breaker.retry_in_ms(self.now_ms)
+        self.breaker.hold_open(self.now_ms + for_ms, self.now_ms)
+        assert self.breaker.retry_in_ms(self.now_ms) >= left_ms, "a second cooldown shortens no first one"
+        self.observe(told=True)
+
+    @rule()
+    def hear_that_another_closed(self) -> None:
+        left_ms = self.breaker.retry_in_ms(self.now_ms)
+        self.breaker.close_with_others(self.now_ms)
+        assert self.breaker.retry_in_ms(self.now_ms) == left_ms
+        self.observe()
 
     @precondition(lambda self: self.permits)
-    @rule(data=st.data(), outcome=st.sampled_from(["success", "failure", "ignored"]))
+    @rule(data=st.data(), outcome=st.sampled_from(["success", "failure", "timeout", "ignored"]))
     def end(self, data: st.DataObject, outcome: Outcome) -> None:
         place = data.draw(st.integers(0, len(self.permits) - 1))
-        _, permit = self.permits.pop(place)
+        _, _, permit = self.permits.pop(place)
         self.breaker.record(permit, outcome, self.now_ms)
         self.observe()
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from policy.bucket import MS_PER_MINUTE, Bucket, Granted, NeverFits, Wait
+from policy.bucket import MS_PER_MINUTE, Bucket, BucketState, Granted, NeverFits, Wait
 from policy.quota import gateway_share
 
 LEASE_MS = 90_000
@@ -146,6 +146,27 @@ def test_shares_together_stay_within_a_limit_that_has_one_for_each(limit: int, g
 
 def test_a_lone_gateway_takes_the_whole_limit():
     assert [gateway_share(7, gateways) for gateways in (1, 0, 2, 8)] == [7, 7, 3, 1]
+
+
+@given(st.integers(0, 10**7), st.integers(-(10**7), 10**7), st.integers(1, 200))
+def test_a_bucket_that_is_shared_out_is_never_more_than_it_was(limit: int, level: int, gateways: int):
+    whole = BucketState(limit, min(level, limit) * MS_PER_MINUTE, 0, limit)
+    part = whole.shared_out(gateway_share(limit, gateways), gateways)
+    assert part.level * gateways <= whole.level
+    assert part.level <= part.limit * MS_PER_MINUTE
+
+
+@given(st.integers(0, 5_000), st.integers(0, 8_000), st.integers(0, 5_000), st.integers(0, 120_000))
+def test_a_bucket_that_is_restored_goes_on_as_it_was(limit: int, used: int, other: int, ms: int):
+    tpm = bucket(limit)
+    tpm.reserve("a", limit, 0)
+    tpm.settle("a", used, 0)
+    tpm.set_limit(other, 0)
+    again = Bucket.restored(tpm.state(0), 1_000_000, LEASE_MS)
+    for each, origin in ((tpm, 0), (again, 1_000_000)):
+        each.set_limit(limit, origin + ms)
+    assert again.state(1_000_000 + ms) == tpm.state(ms)
+    assert again.obstacle(other, 1_000_000 + ms) == tpm.obstacle(other, ms)
 
 
 class AnyHistory(RuleBasedStateMachine):

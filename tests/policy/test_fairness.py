@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 
@@ -249,21 +250,57 @@ def test_the_largest_weight_never_makes_service_free():
 
 def test_a_full_queue_sheds_of_the_highest_order_the_newest_of_whom_was_served_most():
     queue = FairQueue(CLASSES, {})
-    assert queue.gives_way_to("gold") is None
+    assert queue.gives_way_to("gold", "a") is None
     queue.push(asked("gold", priority_class="gold"), 0)
     queue.push(asked("silver", priority_class="silver"), 0)
-    assert queue.gives_way_to("silver") is queue.gives_way_to("bulk") is None
+    assert queue.gives_way_to("silver", "a") is queue.gives_way_to("bulk", "a") is None
     for name in ("served", "b-1", "b-2"):
         queue.push(asked(name, "b", "bulk"), 1)
     queue.push(asked("c-1", "c", "bulk"), 2)
     for _ in range(3):
         queue.pop(2)
-    victim = queue.gives_way_to("gold")
+    victim = queue.gives_way_to("gold", "a")
     assert victim is not None
     assert victim.request_id == "b-2"
     assert queue.remove("b-2") == victim
-    # Equal ones never give way, whoever they are.
-    assert queue.gives_way_to("bulk") is None
+    # Those of a class give way only to tenants that have fewer waiting.
+    assert queue.gives_way_to("bulk", "c") is None
+
+
+def test_in_a_full_queue_who_has_most_waiting_gives_way_to_who_has_fewer():
+    queue = FairQueue(CLASSES, {"few": 1, "heavy": 10, "many": 1})
+    for number in range(4):
+        queue.push(asked(f"many-{number}", "many"), 0)
+    for number in range(20):
+        queue.push(asked(f"heavy-{number}", "heavy"), 0)
+    victim = queue.gives_way_to("gold", "few")
+    assert victim is not None
+    assert victim.request_id == "many-3", "twenty are fewer than four where the weight is ten times theirs"
+    assert queue.gives_way_to("gold", "many") is None
+    assert queue.gives_way_to("silver", "few") is None, "who waits in another class has nothing to do with it"
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), st.integers(1, 9), min_size=1), st.integers(0, 2**32))
+@settings(max_examples=30, deadline=None)
+def test_places_in_a_full_queue_come_to_be_shared_by_weight_and_then_stay(weights: dict[str, int], seed: int):
+    """However often each asks: after a while nobody takes anybody's place any more."""
+    drawn = random.Random(seed)
+    queue, cap, taken = FairQueue({}, weights), 40, 0
+    counts = dict.fromkeys(weights, 0)
+    for number in range(1_000):
+        tenant = drawn.choice(sorted(weights))
+        if len(queue) == cap:
+            victim = queue.gives_way_to("", tenant)
+            if victim is None:
+                continue
+            queue.remove(victim.request_id)
+            counts[victim.tenant] -= 1
+            taken = number
+        queue.push(asked(str(number), tenant, ""), 0)
+        counts[tenant] += 1
+    assert taken < 700
+    per_weight = [counts[name] / weights[name] for name in weights]
+    assert max(per_weight) - min(per_weight) <= 1 / min(weights.values()) + 1
 
 
 def test_the_same_request_does_not_wait_twice():
@@ -326,6 +363,25 @@ class Model(RuleBasedStateMachine):
         same = [each for each in self.waiting.values() if each[1:3] == request[1:3]]
         assert all(int(request.request_id) < int(each.request_id) for each in same), "not the oldest of its tenant"
 
+    @rule(most=st.integers(0, 8))
+    def look_ahead(self, most: int) -> None:
+        """What is foretold is what comes: a copy of the queue gives it."""
+        foretold = list(self.queue.in_order(self.now_ms, most))
+        twin = copy.deepcopy(self.queue)
+        assert foretold == [request for _ in range(most) if (request := twin.pop(self.now_ms)) is not None]
+
+    @rule(past=st.integers(1, 5))
+    def overtake(self, past: int) -> None:
+        first = list(self.queue.in_order(self.now_ms, past + 1))
+        if len(first) < 2:
+            return
+        *passed, request = first
+        self.queue.take_past(passed, request)
+        self.running.append(self.waiting.pop(request.request_id))
+        if len({each.tenant for each in (*passed, request)}) == 1:
+            # Nobody's share changes, and all that were passed are still first.
+            assert list(self.queue.in_order(self.now_ms, len(passed))) == passed
+
     @precondition(lambda self: self.waiting)
     @rule(pick=st.integers(0, 99))
     def leave(self, pick: int) -> None:
@@ -344,7 +400,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(priority_class=st.sampled_from([*CLASSES, "unknown"]))
     def shed(self, priority_class: str) -> None:
-        victim = self.queue.gives_way_to(priority_class)
+        victim = self.queue.gives_way_to(priority_class, "c")
         assert victim is None or self.waiting[victim.request_id] == victim
 
     @invariant()

@@ -26,3 +26,14 @@ def test_a_tenth_of_the_requests_may_be_retried_for_ever():
         budget.earn()
         granted.append(budget.spend())
     assert granted.count(True) == 10
+
+
+def test_an_empty_budget_says_so_before_it_is_asked():
+    budget = RetryBudget(500, 1)
+    assert not budget.is_empty
+    assert budget.spend()
+    assert budget.is_empty
+    assert not budget.spend()
+    budget.earn()
+    budget.earn()
+    assert not budget.is_empty

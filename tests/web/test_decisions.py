@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from pathlib import Path
 
 import pytest
 from django.test import Client
@@ -16,6 +18,7 @@ from tests.web.conftest import new_target
 from tests.web.telling import refusal
 from wire.messages import StageNote
 
+GATEWAY = Path(__file__).parents[2] / "gateway"
 MARKUP = "<script>alert(1)</script>"
 
 
@@ -166,6 +169,31 @@ def test_who_is_limited_to_a_tenant_sees_that_alone(acme: str) -> None:
 
 def test_stages_stand_in_the_order_of_a_gateway() -> None:
     assert list(pages.STAGES) == ["receive", *(stage.__name__ for stage in STAGES)]
+
+
+def numbers_of_gateways() -> set[str]:
+    """The names in calls of `note`, and those that are put into what is called `numbers`."""
+    found: set[str] = set()
+    for file in GATEWAY.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Call(func=ast.Attribute(attr="note"), keywords=keywords):
+                    found |= {keyword.arg for keyword in keywords if keyword.arg}
+                case (
+                    ast.keyword(arg="numbers", value=ast.Dict(keys=keys))
+                    | ast.Assign(targets=[ast.Name("numbers")], value=ast.Dict(keys=keys))
+                    | ast.AugAssign(target=ast.Name("numbers"), value=ast.Dict(keys=keys))
+                ):
+                    found |= {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+                case ast.Subscript(value=ast.Name("numbers"), slice=ast.Constant(str(name))):
+                    found.add(name)
+    return found
+
+
+def test_every_number_that_a_gateway_weighs_has_a_name_in_words() -> None:
+    weighed = numbers_of_gateways()
+    assert {"prompt_tokens", "kv_tokens", "retry_after_ms", "rpm_limit", "late_by_ms"} <= weighed
+    assert weighed - set(pages.NUMBERS) == set()
 
 
 def test_each_stage_is_shown_with_its_time_and_what_it_weighed(acme: str, viewer: Client) -> None:

@@ -30,7 +30,7 @@ ENTRIES_OF_EVENTS_MAX = 100
 
 def take_events(node: str, events: Sequence[Event], now: datetime) -> None:
     """Store a node's events and act on those that are new, all or nothing. Raises NotFound: there is no such node."""
-    fresh = _unknown(node, [_row(event, now) for event in events])
+    fresh = _unknown(node, [_row(event, now, node=node) for event in events])
     if not fresh:
         return
     may_cordon = any(judge(row).kind == "cordon" for row in fresh) and policy.get().enabled
@@ -47,9 +47,17 @@ def take_events(node: str, events: Sequence[Event], now: datetime) -> None:
         rows.NodeEvent.objects.bulk_update([row for row in fresh if row.incident_id], ["incident"])
 
 
-def _row(event: Event, now: datetime) -> rows.NodeEvent:
+def take_gateway_events(gateway: str, events: Sequence[Event], now: datetime) -> None:
+    """Store what a gateway tells, such as what its clients report, all or nothing. None of it makes an incident."""
+    told = [_row(event, now, gateway=gateway) for event in events]
+    with transaction.atomic():
+        rows.NodeEvent.objects.bulk_create(told, ignore_conflicts=True)
+
+
+def _row(event: Event, now: datetime, *, node: str = "", gateway: str = "") -> rows.NodeEvent:
     return rows.NodeEvent(
-        node=event.node,
+        node=node,
+        gateway=gateway,
         event_id=storable_text(event.id),
         # The wire allows later ones, but no row can hold them.
         at=f.from_epoch_ms(min(event.at, f.EPOCH_MS_MAX)),
@@ -136,9 +144,12 @@ def _resolve(event: rows.NodeEvent, labels: dict[str, str]) -> None:
     incidents.resolve_incident(incident, at, event.detail)
 
 
-def page(*, node: str = "", limit: int = PAGE_ROWS, after: int = 0) -> tuple[list[rows.NodeEvent], int | None]:
+def page(
+    *, node: str = "", gateway: str = "", kind: str = "", limit: int = PAGE_ROWS, after: int = 0
+) -> tuple[list[rows.NodeEvent], int | None]:
     """Events, the last received first; `after` is the last of the page before."""
-    events = rows.NodeEvent.objects.filter(node=node) if node else rows.NodeEvent.objects.all()
+    wanted = {"node": node, "gateway": gateway, "kind": kind}
+    events = rows.NodeEvent.objects.filter(**{name: value for name, value in wanted.items() if value})
     if after:
         events = events.filter(pk__lt=after)
     return page_of(events.order_by("-pk"), limit, lambda event: event.pk)
@@ -147,7 +158,8 @@ def page(*, node: str = "", limit: int = PAGE_ROWS, after: int = 0) -> tuple[lis
 def describe(event: rows.NodeEvent) -> Document:
     return {
         "id": event.event_id,
-        "node": event.node,
+        "node": event.node or None,
+        "gateway": event.gateway or None,
         "at": f.iso(event.at),
         "received_at": f.iso(event.received_at),
         "kind": event.kind,

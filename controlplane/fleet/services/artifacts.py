@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Protocol
 
 from django.db.models import QuerySet
 from pydantic import Field
-from tokenizers import Tokenizer
 
 from controlplane import settings_rows
 from controlplane.core import fields as f
@@ -17,7 +17,9 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Conflict, NotFound, TooLarge
 from controlplane.core.nouns import PAGE_ROWS, page_of, some_of
 from controlplane.fleet import models as rows
-from policy.chat_template import BadTemplate, check_template
+from policy.chat_template import check_template
+from policy.model_tokenizer import ModelTokenizer
+from policy.template_work import BadTemplate
 from wire.canonical import Document
 from wire.problems import Problem
 
@@ -69,9 +71,7 @@ def check(kind: str, name: str, content: bytes) -> CheckedFile:
 
 def _tokenizer_problem(content: bytes) -> str | None:
     try:
-        Tokenizer.from_str(content.decode()).encode(_SAMPLE)
-    except UnicodeDecodeError:
-        return "send the bytes of a Hugging Face tokenizer.json; these are not UTF-8"
+        ModelTokenizer.read(content).counts([_SAMPLE])
     except BaseException as error:
         # The library raises plain Exception for most bad files, and a panic, which is none, for some.
         if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
@@ -82,7 +82,7 @@ def _tokenizer_problem(content: bytes) -> str | None:
 
 def _chat_template_problem(content: bytes) -> str | None:
     try:
-        check_template(content.decode())
+        check_template(content.decode(), time.time)
     except UnicodeDecodeError:
         return "send the text of a Jinja chat template; these bytes are not UTF-8"
     except BadTemplate as error:

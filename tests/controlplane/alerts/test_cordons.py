@@ -225,7 +225,7 @@ def test_a_revision_that_cannot_be_made_leaves_neither_cordon_nor_incident(
 
 
 def told(node: str, kind: str = "xid") -> Event:
-    return Event(f"event-of-{node}-{kind}", 0, node, kind, "GPU-3", "critical", XID_79)
+    return Event(f"event-of-{node}-{kind}", 0, kind, "GPU-3", "critical", XID_79, node)
 
 
 def write_fleet(*nodes: str) -> None:

@@ -50,7 +50,7 @@ def test_an_event_is_kept_and_shown(post: Post, viewer: Rest) -> None:
     (shown,) = viewer.get("/events?node=n1").json()["items"]
     incident = Incident.objects.get(node="n1")
     assert shown.pop("received_at") >= shown["at"]
-    assert shown == {**sent, "at": shown["at"], "incident": incident.pk}
+    assert shown == {**sent, "at": shown["at"], "gateway": None, "incident": incident.pk}
     assert epoch_ms(datetime.fromisoformat(shown["at"])) == sent["at"]
     assert [item["node"] for item in viewer.get("/events").json()["items"]] == ["n2", "n1"]
     page = viewer.get("/events?limit=1").json()
@@ -140,9 +140,46 @@ def test_events_of_another_node_are_refused_with_all_that_came_with_them(fleet: 
     assert not NodeEvent.objects.exists()
 
 
+def reported(**changes: Any) -> dict[str, Any]:
+    """A gateway's event: what one of its clients says of an answer."""
+    told = event("feedback_wrong", "warning", "tenant acme, model org/m-1, answered by the exact cache", **changes)
+    del told["node"]
+    return told
+
+
 def test_a_gateway_posts_no_events_of_nodes(fleet: Rest) -> None:
-    answer = target("gateway", "n1").post("/events", [event()])
-    assert (answer.status_code, answer.json()["code"]) == (403, "wrong_kind")
+    answer = target("gateway", "n1").post("/events", [reported(), event()])
+    assert (answer.status_code, answer.json()["code"]) == (403, "foreign_node")
+    assert [problem["path"] for problem in answer.json()["problems"]] == ["/1/node"]
+    assert not NodeEvent.objects.exists()
+
+
+def test_a_node_names_itself_in_its_events(fleet: Rest) -> None:
+    answer = target("node", "n1").post("/events", [reported()])
+    assert (answer.status_code, answer.json()["code"]) == (403, "foreign_node")
+    assert not NodeEvent.objects.exists()
+
+
+def test_an_event_of_a_gateway_is_kept_once_and_shown(fleet: Rest, viewer: Rest) -> None:
+    told, gateway = reported(subject="request-7"), target("gateway", "gw-1")
+    assert gateway.post("/events", [told, told]).json()["taken"] == [told["id"]] * 2
+    assert gateway.post("/events", [told, reported()]).status_code == 200
+    # Another gateway, or a node, cannot take the id away.
+    assert target("gateway", "gw-2").post("/events", [told]).status_code == 200
+    shown = viewer.get("/events?gateway=gw-1&kind=feedback_wrong").json()["items"]
+    assert [item["subject"] for item in shown] == ["GPU-3", "request-7"]
+    assert (shown[1]["gateway"], shown[1]["node"], shown[1]["detail"]) == ("gw-1", None, told["detail"])
+    assert viewer.get("/events?node=gw-1").json()["items"] == []
+    assert NodeEvent.objects.count() == 3
+
+
+@pytest.mark.parametrize("kind", ["feedback_wrong", "xid", "gpu_recovered"])
+def test_an_event_of_a_gateway_touches_no_incident(fleet: Rest, post: Post, kind: str) -> None:
+    post(lost())
+    told = {**reported(), "kind": kind, "severity": "critical"}
+    assert target("gateway", "gw-1").post("/events", [told]).status_code == 200
+    (incident,) = Incident.objects.all()
+    assert (incident.state, incident.events.count()) == (IncidentState.FIRING, 1)
 
 
 def test_people_post_no_events(admin: Rest, outsider: Rest) -> None:
@@ -152,7 +189,7 @@ def test_people_post_no_events(admin: Rest, outsider: Rest) -> None:
 
 @pytest.mark.django_db
 def test_events_of_a_node_that_is_not_there_are_not_taken() -> None:
-    told = Event("event-00000000", 0, "nobody", "xid", "GPU-3", "critical", XID_79)
+    told = Event("event-00000000", 0, "xid", "GPU-3", "critical", XID_79, "nobody")
     with pytest.raises(NotFound):
         take_events("nobody", [told], timezone.now())
     assert not NodeEvent.objects.exists()
@@ -264,7 +301,7 @@ def test_events_that_write_no_configuration_leave_no_audit(post: Post) -> None:
 def test_one_body_posted_twice_at_once_counts_once() -> None:
     with unit_of_work(SYSTEM, "a node") as unit:
         NODES.create(unit, "n1", {})
-    told = [Event(f"event-{number:08}", 0, "n1", "xid", "GPU-3", "critical", XID_79) for number in range(20)]
+    told = [Event(f"event-{number:08}", 0, "xid", "GPU-3", "critical", XID_79, "n1") for number in range(20)]
 
     def send() -> None:
         take_events("n1", told, timezone.now())
@@ -283,7 +320,7 @@ def test_two_nodes_that_fail_at_once_do_not_wait_for_each_other_forever() -> Non
             NODES.create(unit, name, {})
 
     def send(name: str) -> Callable[[], None]:
-        told = [Event(f"event-{number:08}", 0, name, "gpu_lost", f"{number}", "critical", "x") for number in range(9)]
+        told = [Event(f"event-{number:08}", 0, "gpu_lost", f"{number}", "critical", "x", name) for number in range(9)]
         return lambda: take_events(name, told, timezone.now())
 
     assert at_once(*map(send, names)) == [None] * 3

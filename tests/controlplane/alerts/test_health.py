@@ -18,14 +18,14 @@ from controlplane.alerts.health import (
     judge,
     recovery_of,
 )
+from controlplane.alerts.models import NodeEvent
 from tests.controlplane.alerts.conftest import XID_79
-from wire.messages import Event
 
 KINDS = [*CAUSES, *RECOVERIES, "of_a_later_version"]
 
 
-def happened(kind: str, severity: str, detail: str = XID_79, subject: str = "GPU-3") -> Event:
-    return Event("event-00000000", 0, "n1", kind, subject, severity, detail)  # type: ignore[arg-type]
+def happened(kind: str, severity: str, detail: str = XID_79, subject: str = "GPU-3") -> NodeEvent:
+    return NodeEvent(node="n1", kind=kind, subject=subject, severity=severity, detail=detail)
 
 
 events = st.builds(
@@ -98,7 +98,7 @@ def test_a_title_is_the_node_and_what_happened_in_a_clause() -> None:
 
 
 @given(events)
-def test_every_critical_event_reaches_a_person_and_no_mild_one_takes_a_node_out(event: Event) -> None:
+def test_every_critical_event_reaches_a_person_and_no_mild_one_takes_a_node_out(event: NodeEvent) -> None:
     verdict = judge(event)
     opens = verdict.kind in {"cordon", "incident"}
     if event.severity == "critical" and event.kind not in RECOVERIES:

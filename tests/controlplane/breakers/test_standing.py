@@ -54,6 +54,12 @@ def tell(gateway: str, engine: str, state: str, ago_seconds: int = 1) -> None:
     store(store_path(), series, Owner("gateway", gateway))
 
 
+def tell_of_pool(gateway: str, state: str) -> None:
+    """What a gateway pushed of the pool's own breaker."""
+    labels = {"__name__": "headworks_gateway_pool_breaker_state", "pool": "short", "gateway": gateway, "state": state}
+    store(store_path(), [Series(labels, [(int(time.time() * 1000) - 1_000, 1.0)])], Owner("gateway", gateway))
+
+
 def standing(viewer):
     items = viewer.get("/overrides").json()["items"]
     return {item["name"]: (item["standing"], item["shadowed_by"]) for item in items}
@@ -108,8 +114,10 @@ def test_gateways_tell_their_states_and_what_is_old_or_untold_is_unknown(viewer)
     tell("gw-1", "e1", "open")
     tell("gw-2", "e1", "half_open", ago_seconds=90)
     tell("gw-2", "e2", "closed")
+    tell_of_pool("gw-3", "half_open")
     answer = viewer.get("/breakers").json()
     assert answer["missing"] is None
+    assert answer["items"][0]["gateways"] == {"gw-1": None, "gw-2": None, "gw-3": "half_open"}
     e1, e2 = answer["items"][0]["engines"]
     assert e1["gateways"] == {"gw-1": "open", "gw-2": None, "gw-3": None}
     assert e2["gateways"] == {"gw-1": None, "gw-2": "closed", "gw-3": None}

@@ -86,6 +86,24 @@ def test_a_dry_run_shows_the_way_back_and_keeps_nothing(fleet: Rest, newest: Cal
     assert fleet.get("/tenants/acme").json()["tpm_limit"] == 1
 
 
+def test_keys_that_go_with_their_tenants_are_warned_of(fleet: Rest, newest: Callable[[], Heads]) -> None:
+    newest()
+    for name, keys in (("late", 2), ("later", 1), ("keyless", 0)):
+        fleet.post("/tenants", {"name": name})
+        for _ in range(keys):
+            assert fleet.post(f"/tenants/{name}/keys").status_code == 201
+    newest()
+    for dry_run in ("true", "false"):
+        warnings = fleet.post(f"/revisions/1/rollback?dry_run={dry_run}").json()["warnings"]
+        assert {warning["path"]: warning["message"] for warning in warnings} == {
+            "/tenants/late": "deleted with it: 2 keys, for good",
+            "/tenants/later": "deleted with it: 1 key, for good",
+        }
+    newest()
+    assert fleet.post("/revisions/2/rollback").json()["warnings"] == []
+    assert fleet.get("/tenants/late/keys").json()["items"] == []
+
+
 def test_going_back_to_where_one_is_changes_nothing(fleet: Rest, newest: Callable[[], Heads]) -> None:
     heads = newest()
     assert fleet.post("/revisions/1/rollback").json()["patch"] == {}

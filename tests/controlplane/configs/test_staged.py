@@ -375,6 +375,45 @@ def test_one_that_its_target_refuses_or_that_expires_is_taken_back(
     assert (fleet.get(stage).json()["state"], fleet.get(stage).json()["said"]) == ("taken_back", "it expired")
 
 
+def test_a_target_that_is_revoked_is_not_waited_for(gateways: Any, fleet: Rest, newest: Callable[[], Heads]) -> None:
+    stage = begun(fleet, targets=["gateway/gw-1", "gateway/gw-2"])
+    acknowledge(gateways[0], newest())
+    look_later()
+    assert fleet.get(stage).json()["said"] == "waits for gateway/gw-2"
+    assert fleet.post(f"/targets/{gateways[1].row.pk}/revoke").status_code == 200
+    look_later()
+    assert fleet.get(stage).json()["said"] == "its targets run it"
+    fleet.post(f"/targets/{gateways[0].row.pk}/revoke")
+    look_later()
+    shown = fleet.get(stage).json()
+    assert (shown["state"], shown["said"]) == ("taken_back", "all its targets were revoked")
+
+
+def test_a_time_in_which_nobody_looked_counts_for_nothing(
+    gateways: Any, fleet: Rest, newest: Callable[[], Heads], answered: list[Any]
+) -> None:
+    stage = begun(fleet, watch={"expression": "up", "for_seconds": 600}, then="promote")
+    acknowledge(gateways[0], newest())
+    look_later()
+    look_later(600)
+    assert fleet.get(stage).json()["state"] == "running"
+    while fleet.get(stage).json()["state"] == "running":
+        look_later(20)
+    assert fleet.get(stage).json()["said"] == "healthy for 600 s"
+    healthy_since = Stage.objects.latest("pk").healthy_since
+    assert Stage.objects.latest("pk").look_at >= healthy_since + timedelta(seconds=600)
+
+
+def test_what_a_metrics_server_says_is_kept_as_far_as_it_can_be(
+    gateways: Any, fleet: Rest, newest: Callable[[], Heads], answered: list[Any]
+) -> None:
+    stage = begun(fleet, watch={"expression": "up", "for_seconds": 30}, then="promote")
+    acknowledge(gateways[0], newest())
+    answered[:] = [query.QueryError("half a pair: \ud800")]
+    look_later()
+    assert fleet.get(stage).json()["said"] == "the query has no answer: half a pair: \ufffd"
+
+
 def test_one_worker_looks_and_one_that_died_is_followed_by_another(gateways: Any, fleet: Rest) -> None:
     begun(fleet)
     now = timezone.now()

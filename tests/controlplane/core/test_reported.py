@@ -11,6 +11,7 @@ from wire.problems import MAX_TEXT_CHARACTERS
     [
         ("no such model: ölçü\n", "no such model: ölçü\n"),
         ("a\x00b", "a\ufffdb"),
+        ("a\ud800b\udfff", "a\ufffdb\ufffd"),
         ("x" * MAX_TEXT_CHARACTERS, "x" * MAX_TEXT_CHARACTERS),
         ("x" * (MAX_TEXT_CHARACTERS + 1), "x" * (MAX_TEXT_CHARACTERS - 1) + "…"),
     ],

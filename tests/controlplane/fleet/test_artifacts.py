@@ -67,6 +67,38 @@ def test_a_tokenizer_that_cannot_be_used_is_refused(upload, tokenizer_file, part
     assert not Artifact.objects.exists()
 
 
+PLAIN = b"{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+
+
+def test_a_chat_template_is_stored_and_its_model_names_it(upload, admin):
+    answer = upload(PLAIN, name="chat_template.jinja", kind="chat_template")
+    assert (answer.status_code, answer.json()["item"]["kind"]) == (201, "chat_template")
+    digest = answer.json()["item"]["sha256"]
+    assert artifacts.content_of(digest) == PLAIN
+    made = admin.post("/models", {"name": "m", "max_context_tokens": 8192, "chat_template": digest})
+    assert made.status_code == 201
+    wrong_kind = admin.post("/models", {"name": "n", "max_context_tokens": 8192, "tokenizer": digest})
+    assert problem_paths(wrong_kind) == {"/tokenizer"}
+    assert admin.delete(f"/artifacts/{digest}").json()["code"] == "in_use"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"{% for m in messages %}", "end of template"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"{{ messages[0].content.x.y }}", "has no attribute"),
+        (b"{{ raise_exception('Only users may speak') }}", "Only users may speak"),
+        (b"{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}", "passes of its loops"),
+    ],
+)
+def test_a_chat_template_that_cannot_render_a_plain_conversation_is_refused(upload, content, says):
+    answer = upload(content, kind="chat_template")
+    assert answer.status_code == 422
+    assert says in answer.json()["detail"]
+    assert not Artifact.objects.exists()
+
+
 @pytest.mark.parametrize(("query", "path"), [({"kind": "weights"}, "/kind"), ({"name": ""}, "/name")])
 def test_a_wrong_kind_or_name_is_refused(upload, tokenizer_file, query, path):
     assert problem_paths(upload(tokenizer_file, **query)) == {path}

@@ -35,10 +35,8 @@ def test_it_compiles_into_its_wire_form_and_reads_as_it_was_given(cascading):
     }
 
 
-def test_a_write_that_leaves_one_says_that_no_gateway_acts_on_it_yet(cascading):
-    (warning,) = cascading.post("/routes", RULE).json()["warnings"]
-    assert (warning["path"], warning["rule"]) == ("/routes/all/cascade", "not_yet")
-    assert [each["rule"] for each in cascading.patch("/routes/all", {"order": 5}).json()["warnings"]] == ["not_yet"]
+def test_it_is_taken_and_taken_back_without_a_warning(cascading):
+    assert cascading.post("/routes", RULE).json()["warnings"] == []
     assert cascading.patch("/routes/all", {"cascade": None}).json()["warnings"] == []
     assert "cascade" not in compiled("routes", "all")
 
@@ -78,10 +76,9 @@ def test_a_pool_that_is_asked_first_stays(cascading):
     assert problems_of(cascading.delete("/pools/tiny")) == {("/routes/all/cascade/pool", "reference")}
 
 
-def test_a_whole_configuration_that_sets_one_is_answered_so_too(cascading):
+def test_a_whole_configuration_may_set_one(cascading):
     document = cascading.get("/config?format=json").json()
     document["routes"] = {"all": {"pools": {"long": 1000}, "cascade": {"pool": "tiny", "escalate_on": ["empty"]}}}
     answer = cascading.put("/config", document)
     assert answer.status_code == 200, answer.content
-    assert ("/routes/all/cascade", "not_yet") in {(each["path"], each["rule"]) for each in answer.json()["warnings"]}
     assert cascading.get("/config?format=json").json() == document

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
+from controlplane.routing.asked import Path
 from controlplane.routing.tester import TRIED_MAX
+from policy.asks import ENDPOINTS
 
 REQUEST = {
     "model": "org/llama",
@@ -102,15 +106,61 @@ def test_a_whole_request_is_read_measured_and_bounded_as_gateways_do(viewer):
 
 
 @pytest.mark.usefixtures("rules")
+@pytest.mark.parametrize(
+    ("path", "body", "prompt_tokens", "bound"),
+    [
+        ("/v1/completions", {"prompt": ["1234", "12345678"], "max_tokens": 5}, 3, {"asked": 5, "given": 5}),
+        ("/v1/responses", {"input": "12345678", "max_output_tokens": 5}, 6, {"asked": 5, "given": 5}),
+        (
+            "/v1/messages",
+            {"messages": [{"role": "user", "content": "1234"}], "max_tokens": 5},
+            6,
+            {"asked": 5, "given": 5},
+        ),
+        ("/v1/embeddings", {"input": ["1234", "12345678"]}, 3, None),
+        ("/v1/rerank", {"query": "1234", "documents": ["1234", "1234"]}, 4, None),
+    ],
+)
+def test_every_api_is_read_as_gateways_do(viewer, path, body, prompt_tokens, bound):
+    asked = {"tenant": "acme", "path": path, "body": {"model": "org/llama", **body}}
+    answer = viewer.post("/routes/test", {"request": asked}).json()
+    assert (answer["reason"], answer["rule"]) == ("matched", "rest")
+    seen = answer["request"]
+    assert (seen["prompt_tokens"], seen["max_tokens"]) == (prompt_tokens, 5 if bound else 0)
+    assert answer["max_tokens"] == (bound and {**bound, "note": None})
+
+
+def test_every_api_that_gateways_serve_may_be_asked_about():
+    assert set(get_args(Path)) == set(ENDPOINTS)
+
+
+@pytest.mark.usefixtures("rules")
 def test_the_models_own_tokenizer_counts(admin, viewer, word_tokenizer):
-    path = "/api/v1/artifacts?kind=tokenizer&name=words&reason=r"
-    stored = admin.client.generic("POST", path, word_tokenizer, content_type="application/octet-stream")
-    assert stored.status_code == 201, stored.content
-    admin.patch("/models/org/llama", {"tokenizer": stored.json()["item"]["sha256"]})
+    admin.patch("/models/org/llama", {"tokenizer": upload(admin, "tokenizer", word_tokenizer)})
     body = {"messages": [{"role": "user", "content": "one two three"}]}
     seen = viewer.post("/routes/test", sent(body=body)).json()["request"]
     # Three words, the role, and 4 tokens for the message.
     assert (seen["prompt_tokens"], seen["prompt_tokens_source"]) == (8, "tokenizer")
+
+
+@pytest.mark.usefixtures("rules")
+def test_the_models_own_chat_template_counts(admin, viewer, word_tokenizer):
+    template = b"{% for m in messages %}a {{ m.role }} says {{ m.content }} {% endfor %}and then"
+    files = {
+        "tokenizer": upload(admin, "tokenizer", word_tokenizer),
+        "chat_template": upload(admin, "chat_template", template),
+    }
+    assert admin.patch("/models/org/llama", files).status_code == 200
+    body = {"messages": [{"role": "user", "content": "one two three"}]}
+    seen = viewer.post("/routes/test", sent(body=body)).json()["request"]
+    assert (seen["prompt_tokens"], seen["prompt_tokens_source"]) == (8, "template")
+
+
+def upload(admin, kind: str, content: bytes) -> str:
+    path = f"/api/v1/artifacts?kind={kind}&name=x&reason=r"
+    stored = admin.client.generic("POST", path, content, content_type="application/octet-stream")
+    assert stored.status_code == 201, stored.content
+    return str(stored.json()["item"]["sha256"])
 
 
 @pytest.mark.usefixtures("rules")
@@ -161,7 +211,8 @@ def test_a_key_is_named_by_its_first_characters(admin, viewer):
         ({"tenant": None, "key_prefix": "hw-1"}, "/request/key_prefix", "too_short"),
         ({"tenant": "nobody"}, "/request/tenant", "reference"),
         ({"headers": {"Authorization": "Bearer hw-secret"}}, "/request/headers", "secret"),
-        ({"path": "/v1/embeddings"}, "/request/path", "literal_error"),
+        ({"headers": {"X-Api-Key": "hw-secret"}}, "/request/headers", "secret"),
+        ({"path": "/v1/files"}, "/request/path", "literal_error"),
     ],
 )
 def test_a_whole_request_put_wrongly_is_refused(viewer, rules, fields, path, rule):
@@ -217,18 +268,13 @@ def test_it_tells_what_stands_in_the_pools(admin, operator, viewer):
     assert [(engine["name"], engine["override"]["name"]) for engine in short["engines"]] == [("e1", by_engine["name"])]
 
 
-def test_it_tells_of_a_cascade_and_that_no_gateway_acts_on_it(pools, viewer):
+def test_it_tells_of_a_cascade_and_which_requests_it_is_for(pools, viewer):
     pools.post("/models", {"name": "org/tiny", "max_context_tokens": 8192})
     pools.post("/pools", {"name": "tiny", "model": "org/tiny"})
     cascade = {"pool": "tiny", "escalate_on": ["length"], "max_prompt_tokens": 100}
     assert pools.post("/routes", {"name": "all", "pools": {"long": 1000}, "cascade": cascade}).status_code == 201
     told = viewer.post("/routes/test", {**REQUEST, "prompt_tokens": 100}).json()
-    assert (told["cascade"]["pool"], told["cascade"]["asked_first"], told["cascade"]["acted_on"]) == (
-        "tiny",
-        True,
-        False,
-    )
-    assert "escalates on length" in told["cascade"]["says"]
+    assert told["cascade"] == {**cascade, "confidence_permille": None, "asked_first": True}
     assert told["standing"].keys() == {"long", "tiny"}
     longer = viewer.post("/routes/test", {**REQUEST, "prompt_tokens": 101}).json()
     assert not longer["cascade"]["asked_first"]

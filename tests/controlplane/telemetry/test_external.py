@@ -372,6 +372,7 @@ def test_a_servers_error_is_told_in_prometheus_terms(server, viewer, now_ms, sta
         (JSON, b"[" * 200_000),
         (JSON, b'{"status": "success", "data": {"resultType": "vector", "result": [1]}}'),
         (JSON, b'{"status": "success", "data": {"resultType": "matrix", "result": []}}'),
+        (JSON, b'{"status": "success", "data": {"resultType": "scalar", "result": [Infinity, "1"]}}'),
     ],
 )
 def test_an_answer_of_another_form_is_named(server, now_ms, headers, body):

@@ -20,6 +20,7 @@ from controlplane.telemetry.store import database
 from controlplane.telemetry.store.database import connect
 from controlplane.telemetry.store.metadata import keep, kept
 from gateway.metrics import Metrics, Moment
+from gateway.quota.metrics import LedgerMoment
 from tests.controlplane.telemetry.filling import named
 from tests.controlplane.telemetry.upstreams import RealServer
 from wire.remote_write import METRIC_TYPES, Metadata
@@ -176,7 +177,11 @@ def test_the_table_of_our_own_families_is_that_of_the_documentation():
 
 
 def test_the_table_says_of_gateways_families_what_their_own_page_says():
-    moment = Moment(revision=1, connected=True, draining=False, in_flight=0, persist_errors=0, engines=[])
+    nothing = LedgerMoment(is_shared=False, requests_shared=0, requests_local=0, waiting=0, lapsed=0)
+    moment = Moment(
+        revision=1, connected=True, draining=False, in_flight=0, persist_errors=0, engines=[], pools=[], looks=[],
+        ledger=nothing,
+    )  # fmt: skip
     told = {
         family.name + "_total" * (family.type == "counter"): (family.type, family.documentation)
         for family in Metrics().families(moment)

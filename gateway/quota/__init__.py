@@ -1,0 +1,1 @@
+"""What tenants may take: alone in this process, or counted with all gateways on one Redis."""

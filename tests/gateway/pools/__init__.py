@@ -1,0 +1,1 @@
+"""What stands between quota and engine."""
