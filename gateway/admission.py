@@ -99,7 +99,7 @@ async def read(x: Exchange) -> None:
 
 async def measure(x: Exchange) -> None:
     """The prompt's length in tokens, which must leave room for an answer."""
-    size = await x.gateway.measure.prompt_size(x.ask, x.model_name, x.view)
+    size = await x.gateway.measure.prompt_size(x.ask, x.model_name, x.view, x.tenant_name)
     if x.ask.asks_to_shorten and x.view.is_served_by_vllm_alone(x.model_name):
         tokens, longest = x.ask.shortened(PromptTokens(size.tokens, size.longest), x.model)
         size = size._replace(tokens=tokens, longest=longest)

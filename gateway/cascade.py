@@ -61,7 +61,7 @@ async def plan_cascade(x: Exchange) -> None:
         return
     name = x.view.snapshot.pools[cascade.pool].model
     model = x.view.snapshot.models[name]
-    size = await x.gateway.measure.prompt_size(x.ask, name, x.view)
+    size = await x.gateway.measure.prompt_size(x.ask, name, x.view, x.tenant_name)
     if size.longest >= model.max_context_tokens:
         return
     max_tokens, _ = bounded_output(x.max_tokens, size.longest, model, x.tenant)

@@ -183,16 +183,16 @@ class EngineWatch:
             # A look that took longer would be stale when it came.
             async with asyncio.timeout(self._stale_seconds):
                 numbers = await self._numbers(watched.engine)
+            self._take(watched, numbers, before)
         except (aiohttp.ClientError, OSError, UnicodeError, NotMetrics, _NotRead) as error:
             watched.failed(error)
-            return
         except Exception as error:
-            # What one engine answers must not end the watch.
+            # Neither what one engine answers nor who hears of it must end the watch.
             log.exception("the look at engine %s failed", watched.name)
             watched.failed(error)
-            return
-        restarted = watched.take(self._now_ms(), numbers, before, self.held(watched.name))
-        if restarted:
+
+    def _take(self, watched: _Watched, numbers: dict[str, float], before: Held) -> None:
+        if watched.take(self._now_ms(), numbers, before, self.held(watched.name)):
             log.info("engine %s has started again", watched.name)
             self.on_restart(watched.name)
         self.on_look(watched.name)

@@ -42,7 +42,8 @@ class Quotas:
     ) -> None:
         self.now_ms, self._unix_ms = now_ms, unix_ms
         self._lease_ms = lease_ms
-        self._kept = dict(kept or {})
+        # Of tenants with a budget what is taken of their days, as it is kept, and whose may be another by now.
+        self._days, self._days_changed = dict(kept or {}), set[str]()
         self._configured: Mapping[str, Tenant] = {}
         self._revision = 0
         self._live_gateways = 1
@@ -51,7 +52,6 @@ class Quotas:
         self._numbers = itertools.count()
         # Clients may send one id twice: what is reserved goes by an id of this gateway's own.
         self._gateway = uuid.uuid4().hex
-        self._days_changed = False
         self._decided_together = self._decided_alone = 0
         self.ledger: Ledger | None = None
 
@@ -65,21 +65,24 @@ class Quotas:
 
     def configure(self, view: View, live_gateways: int) -> None:
         """Take the limits of a view, divided by the gateways alive. They hold from the next request on."""
+        if live_gateways != self._live_gateways:
+            # What is taken of this gateway's share is another part of the whole.
+            self._days_changed |= self._days.keys() & self._tenants.keys()
         self._configured, self._live_gateways = view.snapshot.tenants, live_gateways
         self._revision = view.revision
         for name in self._tenants.keys() - self._configured.keys():
             del self._tenants[name]
+            self._days.pop(name, None)
 
     def changed_days(self) -> dict[str, KeptDay] | None:
         """What is taken of the days of all tenants with a budget; None if that is as at the last call."""
         if not self._days_changed:
             return None
-        self._days_changed = False
-        days = {name: kept for name, kept in self._kept.items() if name in self._configured}
-        for name, quota in self._tenants.items():
-            if day := quota.kept_day():
-                days[name] = day
-        return days
+        changed, self._days_changed = self._days_changed, set()
+        for name in changed & self._tenants.keys():
+            if day := self._tenants[name].kept_day():
+                self._days[name] = day
+        return {name: kept for name, kept in self._days.items() if name in self._configured}
 
     def largest_tokens(self, tenant: str) -> int | None:
         """The most tokens that one request of the tenant can ever reserve here; None without a limit.
@@ -150,7 +153,7 @@ class Quotas:
         quota.take_alone(lease, now_ms)
         if has_redis and quota.has_limits:
             quota.leases[lease.id] = lease
-        self._days_changed |= lease.share is not None
+        self._note_day(quota, lease.share is not None)
         return lease
 
     def settle(self, lease: QuotaLease) -> None:
@@ -160,7 +163,7 @@ class Quotas:
         if lease.held == "alone":
             quota.settle_alone(lease, self.now_ms())
             quota.leases.pop(lease.id, None)
-            self._days_changed |= lease.share is not None
+            self._note_day(quota, lease.share is not None)
         elif lease.held == "together":
             self._send_settle(lease)
 
@@ -216,7 +219,11 @@ class Quotas:
 
     def _see(self, quota: TenantQuota, standing: Standing) -> None:
         quota.see(standing, self.now_ms())
-        self._days_changed |= standing.budget != NONE
+        self._note_day(quota, standing.budget != NONE)
+
+    def _note_day(self, quota: TenantQuota, is_counted: bool) -> None:
+        if is_counted:
+            self._days_changed.add(quota.name)
 
     def _cancel(self, ledger: Ledger, tenant: str, lease: QuotaLease) -> None:
         """Nobody knows whether it was granted: undo it, or keep it from being granted later."""
@@ -284,5 +291,5 @@ class Quotas:
         if self.ledger is not None and not self.ledger.link.alive:
             quota.go_alone(self.now_ms(), self.ledger.link.lost_at_ms)
         if not quota.is_of(tenant, self._live_gateways, unix_ms):
-            quota.work_out(tenant, self._live_gateways, unix_ms, self.now_ms(), lambda: self._kept.pop(name, None))
+            quota.work_out(tenant, self._live_gateways, unix_ms, self.now_ms(), lambda: self._days.get(name))
         return quota

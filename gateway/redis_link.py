@@ -140,6 +140,8 @@ class RedisLink:
             await self._ask_time(client)
             return
         async with asyncio.timeout(_CONNECT_SECONDS):
+            # Connections to one that is gone would fail one by one, and each take the link down again.
+            await client.connection_pool.disconnect(inuse_connections=False)
             # One that takes no writes, as a replica or a full one, is of no use.
             await client.set(_PROBE, b"", px=_PROBE_MS)
             for script in self._scripts:

@@ -54,7 +54,8 @@ async def serve(x: Exchange) -> None:
         async with asyncio.timeout(x.deadline - time.monotonic()):
             await _serve(x)
     except TimeoutError:
-        whose = "the request's own X-Request-Timeout-Ms" if x.deadline_is_clients else "the gateway's longest time"
+        own = "the client's own time (X-Request-Timeout-Ms, or what its library says)"
+        whose = own if x.deadline_is_clients else "the gateway's longest time"
         raise Refused("deadline_exceeded", f"{whose} is over; ask for less, or allow more time") from None
 
 
@@ -66,6 +67,7 @@ async def _serve(x: Exchange) -> None:
         if other is None:
             raise _refusal(x, first) from None
         x.gateway.metrics.retry(other.pool)
+        x.note(attempts=2)
         try:
             await _attempt(x, other)
         except EngineFailed as second:
@@ -181,16 +183,17 @@ async def _pass_whole(x: Exchange, response: aiohttp.ClientResponse, placement: 
         raise _failure(*GIVEN_UP, placement)
     if b'"error"' in body and (failure := failure_in(body)):
         raise _failure(*failure, placement)
-    x.first_byte_at = x.last_byte_at = time.monotonic()
     try:
-        x.usage = usage_of_answer(body)
+        usage = usage_of_answer(body)
     except NotAnAnswer as error:
         raise EngineFailed("engine_error", f"its answer is no JSON object: {error}") from None
-    if x.usage is None:
-        x.estimated_output_tokens = min(-(-len(body) // 4), x.max_tokens * x.ask.sequences)
     await x.end_heartbeat()
     if x.headers_sent:
         raise EngineFailed("engine_error", "it answered a stream with something else")
+    x.first_byte_at = x.last_byte_at = time.monotonic()
+    x.usage = usage
+    if usage is None:
+        x.estimated_output_tokens = min(-(-len(body) // 4), x.max_tokens * x.ask.sequences)
     x.settle()
     await x.answer_json(200, body)
 

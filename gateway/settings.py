@@ -141,7 +141,7 @@ BUDGET_KEEP_SECONDS = Setting(
 CONNECT_TIMEOUT_SECONDS = Setting(
     "HEADWORKS_GATEWAY_CONNECT_TIMEOUT_SECONDS",
     2.0,
-    "Longest time to connect to an engine; engines stand in the same rack.",
+    "Longest time to look up an engine's name and connect to it; engines stand in the same rack.",
     number(0.01, 60),
 )
 UPSTREAM_KEEP_ALIVE_SECONDS = Setting(

@@ -106,7 +106,7 @@ class Gateway:
         self._request_numbers = itertools.count()
         self.http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=settings.UPSTREAM_KEEP_ALIVE_SECONDS.read()),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.CONNECT_TIMEOUT_SECONDS.read()),
+            timeout=aiohttp.ClientTimeout(total=None, connect=settings.CONNECT_TIMEOUT_SECONDS.read()),
             # An engine's cookies are nobody's here.
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,

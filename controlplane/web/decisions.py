@@ -65,6 +65,7 @@ NUMBERS = {
     "queue_ttl_ms": _("May wait"),
     "late_by_ms": _("Its turn would be late by"),
     "waited_ms": _("Waited for a place"),
+    "attempts": _("Engines that were asked"),
     "age_ms": _("Age of the answer"),
     "similarity_permille": _("Similarity (per mille)"),
     "bytes": _("Answer (bytes)"),

@@ -23,7 +23,10 @@ class InThread(Protocol):
 
 
 class Artifacts(Generic[T]):
-    """Those of one kind. `read` makes of the bytes what is used of them; `on_change` hears when one comes or goes."""
+    """Those of one kind. `read` makes of the bytes what is used of them; `on_change` hears when one comes or goes.
+
+    `directory` is theirs alone: when one is kept there, those go that nobody wants any more.
+    """
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class Artifacts(Generic[T]):
         self._in_thread, self._retry_seconds, self._on_change = in_thread, retry_seconds, on_change
         self._loaded: dict[str, T] = {}
         self._loading: dict[str, asyncio.Task[None]] = {}
+        self._wanted: set[str] = set()
 
     def get(self, sha: str) -> T | None:
         """None while it is not there (yet)."""
@@ -46,6 +50,7 @@ class Artifacts(Generic[T]):
 
     def configure(self, wanted: set[str]) -> None:
         """Begin to load those that are new, and drop those that are no longer wanted."""
+        self._wanted = wanted
         for sha in self._loaded.keys() - wanted:
             del self._loaded[sha]
         for sha in self._loading.keys() - wanted:
@@ -101,5 +106,8 @@ class Artifacts(Generic[T]):
             raise ValueError("the control plane sent bytes of another SHA-256")
         try:
             write_private(path, data)
+            for kept in self._dir.iterdir():
+                if kept.name not in self._wanted:
+                    kept.unlink(missing_ok=True)
         except OSError as error:
             log.warning("%s %s is not kept on disk: %s", self._noun, sha[:12], error)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -15,6 +14,7 @@ from gateway import settings
 from gateway.measure.artifacts import Artifacts
 from gateway.measure.counts import Counts, key_of
 from gateway.measure.engine_tokenizer import EngineTokenizer
+from gateway.measure.fair_thread import FairThread
 from gateway.view import View
 from policy.asks import Ask, PromptTokens
 from policy.chat_template import ChatTemplate
@@ -63,14 +63,14 @@ class Measure:
         self._off_loop_characters = settings.TOKENIZE_OFF_LOOP_CHARACTERS.read()
         self._message_overhead = settings.MESSAGE_OVERHEAD_TOKENS.read()
         # One thread: measuring may take a core, the others belong to the streams.
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenize")
+        self._thread = FairThread("tokenize")
         self._readers: dict[tuple[str, str], PromptReader] = {}
         # Those whose template takes long for what it is given, and until when they are taken to.
         self._slow_until: dict[PromptReader, float] = {}
         retry_seconds = settings.ARTIFACT_RETRY_SECONDS.read()
-        common = (artifacts_dir, fetch, self._in_thread, retry_seconds, self._forget_readers)
-        self._tokenizers = Artifacts("tokenizer", ModelTokenizer.read, *common)
-        self._templates = Artifacts("chat template", _read_template, *common)
+        common = (fetch, self._of_nobody, retry_seconds, self._forget_readers)
+        self._tokenizers = Artifacts("tokenizer", ModelTokenizer.read, artifacts_dir / "tokenizers", *common)
+        self._templates = Artifacts("chat template", _read_template, artifacts_dir / "chat-templates", *common)
 
     def configure(self, view: View) -> None:
         """Begin to load the files that a view names, and drop those it no longer names."""
@@ -80,24 +80,27 @@ class Measure:
 
     async def close(self) -> None:
         await asyncio.gather(self._tokenizers.close(), self._templates.close())
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.close()
 
-    async def prompt_size(self, ask: Ask, model_name: str, view: View) -> PromptSize:
-        """Of the whole prompt: what its model's template makes of it, token ids as they came."""
+    async def prompt_size(self, ask: Ask, model_name: str, view: View, tenant_name: str) -> PromptSize:
+        """Of the whole prompt: what its model's template makes of it, token ids as they came.
+
+        Tenants have the thread in turn, so that nobody waits for all the long prompts of somebody else.
+        """
         model = view.snapshot.models[model_name]
         reader = self._reader(model)
         if reader is not None and model.tokenizer is not UNSET:
-            return await self._counted(ask, reader, model.tokenizer)
+            return await self._counted(ask, reader, model.tokenizer, tenant_name)
         if (found := await self._engines.prompt_tokens(ask, model_name, view, self._message_overhead)) is not None:
             return _size(found, "engine")
         return _size(ask.estimated_tokens(self._message_overhead), "estimate")
 
-    async def _counted(self, ask: Ask, reader: PromptReader, tokenizer: str) -> PromptSize:
-        prompt = await self._read(ask, reader)
-        counts = await self._count(reader, tokenizer, prompt)
+    async def _counted(self, ask: Ask, reader: PromptReader, tokenizer: str, tenant_name: str) -> PromptSize:
+        prompt = await self._read(ask, reader, tenant_name)
+        counts = await self._count(reader, tokenizer, prompt, tenant_name)
         return _size(reader.tokens(ask, prompt, counts, self._message_overhead), prompt.source)
 
-    async def _read(self, ask: Ask, reader: PromptReader) -> Prompt:
+    async def _read(self, ask: Ask, reader: PromptReader, tenant_name: str) -> Prompt:
         """In the event loop what is short, and in a thread what turned out not to be, for a while."""
         characters = sum(map(len, ask.texts))
         work = ask.messages * _CHARACTERS_A_MESSAGE + characters // _CHARACTERS_AS_FAST
@@ -106,9 +109,9 @@ class Measure:
                 return reader.read(ask, _ON_LOOP)
             except TooMuchWork:
                 self._slow_until[reader] = time.monotonic() + _SLOW_SECONDS
-        return await self._in_thread(reader.read, ask)
+        return await self._thread.run(tenant_name, reader.read, ask)
 
-    async def _count(self, reader: PromptReader, tokenizer: str, prompt: Prompt) -> list[int]:
+    async def _count(self, reader: PromptReader, tokenizer: str, prompt: Prompt, tenant_name: str) -> list[int]:
         """The tokens of each of the prompt's texts; only those that are not remembered are counted."""
         keys = [key_of(tokenizer, text) for text in prompt.texts]
         counts = [self._counts.get(key) for key in keys]
@@ -118,7 +121,7 @@ class Measure:
             if sum(map(len, texts)) <= self._off_loop_characters:
                 found = reader.tokenizer.counts(texts)
             else:
-                found = await self._in_thread(reader.tokenizer.counts, texts)
+                found = await self._thread.run(tenant_name, reader.tokenizer.counts, texts)
             for index, count in zip(unknown, found, strict=True):
                 counts[index] = count
                 self._counts.put(keys[index], count)
@@ -139,8 +142,8 @@ class Measure:
         self._readers.clear()
         self._slow_until.clear()
 
-    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
+    async def _of_nobody(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await self._thread.run("", work, *arguments)
 
 
 def _size(found: PromptTokens, source: Source) -> PromptSize:

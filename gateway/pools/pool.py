@@ -165,7 +165,7 @@ class PoolState:
         self.dispatch()
 
     def dissolve(self) -> None:
-        """The pool is gone: all that wait must look elsewhere."""
+        """The pool is gone, or another one by now: all that wait must look elsewhere."""
         for claim in self.line:
             self.line.remove(claim, self._clock.now_ms())
 

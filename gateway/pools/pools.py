@@ -68,6 +68,9 @@ class Pools:
             state = before.pop(name, None)
             if state is None:
                 state = PoolState(name, pool, self._clock, self._looks, self._options, self._tell)
+            elif state.pool.model != pool.model:
+                # Who waits asked for the one that it served.
+                state.dissolve()
             engines = (self._engines[engine] for engine in view.engines_of[name])
             state.configure(view, engines, weights, live_gateways)
             self._pools[name] = state

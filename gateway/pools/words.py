@@ -19,7 +19,8 @@ Tried = tuple["PoolState", set[Obstacle]]
 def queue_full(pool: PoolState, claim: Claim) -> Refused:
     waiting = len(pool.line)
     if pool.pool.queue_cap:
-        said = f"{waiting} requests wait already for a place in the pool {pool.name!r}, as many as may"
+        noun = "request waits" if waiting == 1 else "requests wait"
+        said = f"{waiting} {noun} already for a place in the pool {pool.name!r}, as many as may"
     else:
         said = f"the pool {pool.name!r} serves as many requests as it may, and none may wait"
     return Refused(

@@ -29,7 +29,7 @@ NONE = -1
 _BATCH = 128
 # Of the tenants about whom the Redis must be told something when it is back, so many with each batch: all at once would
 # hold up this process, and every request behind them, for seconds.
-_TENANTS_A_BATCH = 32
+_TENANTS_A_BATCH = 16
 _WAITING_MAX = 100_000
 _REFUSALS_MAX = 5
 

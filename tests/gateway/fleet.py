@@ -11,13 +11,15 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp import web
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from bench.support.snapshot_server import SnapshotServer
 from policy.asks import ENDPOINTS
@@ -226,6 +228,10 @@ class ScriptedEngine:
         return err
 
 
+def _sum(samples: Iterable[Sample], name: str, labels: dict[str, str]) -> float:
+    return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
+
+
 class RunningGateway:
     """A `headworks-gateway` process, the control plane it follows, and a client for it."""
 
@@ -242,6 +248,7 @@ class RunningGateway:
         self.url = f"http{'s' if tls else ''}://{address}:{self.port}"
         self.http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls or True))
         self.process: Process
+        self._samples_before: list[Sample] = []
 
     def launch(self) -> None:
         token_file = self.state_dir.parent / "join-token"
@@ -284,6 +291,15 @@ class RunningGateway:
             return self.control.answer_to(revision) is not None
 
         await self.until(answered, True, f"an ack of revision {revision}")
+
+    async def begin_anew(self, content: dict[str, Any]) -> None:
+        """Serve this with nothing left of what was served before: no tenant's quota, no pool's queue, no breaker.
+
+        The process and its counters go on; `grown` says by how much since then.
+        """
+        await self.publish({"kind": "gateway", "schema": 1})
+        await self.publish(content)
+        self._samples_before = await self._samples()
 
     def post(
         self,
@@ -331,12 +347,16 @@ class RunningGateway:
 
     async def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples with these labels."""
-        from prometheus_client.parser import text_string_to_metric_families
+        return _sum(await self._samples(), name, labels)
 
+    async def grown(self, name: str, **labels: str) -> float:
+        """By how much such a sum has grown since `begin_anew`."""
+        return _sum(await self._samples(), name, labels) - _sum(self._samples_before, name, labels)
+
+    async def _samples(self) -> list[Sample]:
         async with self.http.get(f"{self.url}/metrics") as answer:
             families = text_string_to_metric_families(await answer.text())
-        samples = [sample for family in families for sample in family.samples]
-        return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
+        return [sample for family in families for sample in family.samples]
 
     async def stop(self) -> None:
         await self.http.close()

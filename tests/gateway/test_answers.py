@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
 
 from tests.gateway.fleet import (
     KEYS,
@@ -12,10 +16,34 @@ from tests.gateway.fleet import (
     ScriptedEngine,
     changed,
     chat,
+    configuration,
     delta,
     event,
+    running_gateway,
     usage,
 )
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    engine = ScriptedEngine()
+    await engine.start()
+    yield engine
+    await engine.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
+    async with running_gateway(tmp_path_factory.mktemp("answers"), configuration()) as gateway:
+        yield gateway
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(shared: RunningGateway, engine: ScriptedEngine) -> RunningGateway:
+    await shared.begin_anew(configuration(engine.url))
+    return shared
 
 
 async def test_an_answer_passes_through_with_the_headers_of_the_gateway(
@@ -25,7 +53,7 @@ async def test_an_answer_passes_through_with_the_headers_of_the_gateway(
     status, document, headers = await gateway.call(chat("hello"), headers={"X-Request-Id": "mine-1"})
     assert (status, document["usage"]) == (200, usage(7, 2))
     assert headers["x-request-id"] == "mine-1"
-    assert headers["x-headworks-revision"] == "2"
+    assert headers["x-headworks-revision"] == str(gateway.control.revision)
     assert headers["x-headworks-prompt-tokens"].endswith(";source=estimate")
     assert headers["x-headworks-max-tokens"] == "50;reason=default"
     assert (headers["x-ratelimit-limit-tokens"], headers["x-ratelimit-limit-requests"]) == ("60", "6")
@@ -131,11 +159,11 @@ async def test_health_readiness_and_metrics_answer_without_a_key(gateway: Runnin
         assert answer.status == 200
     labels = {"pool": "main", "tenant": "alpha", "priority_class": "unknown"}
     done = {"outcome": "ok", "reason": "none"}
-    assert await gateway.metric("headworks_gateway_requests_total", **labels, **done) == 1
-    assert await gateway.metric("headworks_gateway_prompt_tokens_total", **labels) == 7
-    assert await gateway.metric("headworks_gateway_generation_tokens_total", **labels) == 2
-    assert await gateway.metric("headworks_gateway_e2e_seconds_count", **labels) == 1
-    assert await gateway.metric("headworks_gateway_config_revision") == 1
+    assert await gateway.grown("headworks_gateway_requests_total", **labels, **done) == 1
+    assert await gateway.grown("headworks_gateway_prompt_tokens_total", **labels) == 7
+    assert await gateway.grown("headworks_gateway_generation_tokens_total", **labels) == 2
+    assert await gateway.grown("headworks_gateway_e2e_seconds_count", **labels) == 1
+    assert await gateway.metric("headworks_gateway_config_revision") == gateway.control.revision
     assert await gateway.metric("headworks_gateway_config_connected") == 1
     assert await gateway.metric("headworks_gateway_breaker_state", engine="e0", state="closed") == 1
     assert await gateway.metric("headworks_gateway_kv_reserved_tokens", engine="e0") == 0
@@ -143,13 +171,13 @@ async def test_health_readiness_and_metrics_answer_without_a_key(gateway: Runnin
 
 async def test_time_to_first_token_is_told_of_streams_alone(gateway: RunningGateway):
     await gateway.call(chat())
-    assert await gateway.metric("headworks_gateway_ttft_seconds_count") == 0
+    assert await gateway.grown("headworks_gateway_ttft_seconds_count") == 0
     async with gateway.post(chat(stream=True)) as answer:
         await answer.read()
 
     async def counts() -> tuple[float, float]:
         ttft, e2e = "headworks_gateway_ttft_seconds_count", "headworks_gateway_e2e_seconds_count"
-        return await gateway.metric(ttft), await gateway.metric(e2e)
+        return await gateway.grown(ttft), await gateway.grown(e2e)
 
     await gateway.until(counts, (1, 2), "both requests to be counted")
 
@@ -162,10 +190,10 @@ async def test_what_a_client_sends_never_becomes_a_label(gateway: RunningGateway
     assert "no/such-model" not in page
     assert "nobody" not in page
     assert (
-        await gateway.metric("headworks_gateway_requests_total", pool="unknown", tenant="unknown", reason="unknown_key")
+        await gateway.grown("headworks_gateway_requests_total", pool="unknown", tenant="unknown", reason="unknown_key")
         == 1
     )
-    assert await gateway.metric("headworks_gateway_requests_total", priority_class="batch", tenant="alpha") == 1
+    assert await gateway.grown("headworks_gateway_requests_total", priority_class="batch", tenant="alpha") == 1
 
 
 async def test_http2_is_served_on_the_same_port(gateway: RunningGateway):

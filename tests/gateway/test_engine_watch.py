@@ -245,6 +245,18 @@ async def test_an_engine_that_does_not_answer_delays_no_other_and_becomes_stale(
         await until(lambda: not watch.stale("e0"))
 
 
+async def test_one_that_hears_of_a_look_and_fails_does_not_end_the_watch(server):
+    async with watching(engine(server)) as watch:
+
+        def fail(name: str) -> None:
+            raise RuntimeError(name)
+
+        watch.on_look = fail
+        await failures(watch)
+        watch.on_look = lambda _: None
+        await next_look(watch)
+
+
 async def test_before_the_first_look_an_engine_is_stale(server):
     server.status = 404
     async with watching(engine(server)) as watch:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import pytest_asyncio
 from aiohttp import web
 
 from tests.gateway.fleet import (
@@ -26,10 +27,38 @@ from tests.gateway.fleet import (
 from tests.services import free_port
 
 
-@pytest.fixture
-async def pair(engine: ScriptedEngine, second_engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[RunningGateway]:
-    async with running_gateway(tmp_path, configuration(engine.url, second_engine.url)) as gateway:
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def scripted() -> AsyncIterator[ScriptedEngine]:
+    engine = ScriptedEngine()
+    await engine.start()
+    yield engine
+    await engine.stop()
+
+
+engine = pytest_asyncio.fixture(scripted, loop_scope="module")
+second_engine = pytest_asyncio.fixture(scripted, loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
+    # Many a test here needs a retry.
+    environment = {"HEADWORKS_GATEWAY_RETRY_BURST": "1000"}
+    async with running_gateway(tmp_path_factory.mktemp("engines"), configuration(), environment) as gateway:
         yield gateway
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(shared: RunningGateway, engine: ScriptedEngine) -> RunningGateway:
+    await shared.begin_anew(configuration(engine.url))
+    return shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def pair(shared: RunningGateway, engine: ScriptedEngine, second_engine: ScriptedEngine) -> RunningGateway:
+    await shared.begin_anew(configuration(engine.url, second_engine.url))
+    return shared
 
 
 async def test_requests_go_where_least_is_reserved(
@@ -64,13 +93,19 @@ async def test_a_failure_before_the_first_byte_is_retried_once_elsewhere(
         assert answer.status == 200
         await answer.read()
     assert (len(engine.bodies), len(second_engine.bodies)) == (1, 1)
-    assert await pair.metric("headworks_gateway_retries_total", pool="main") == 1
+    assert await pair.grown("headworks_gateway_retries_total", pool="main") == 1
     second_engine.behave = second_engine.failing(500)
     assert await pair.refusal(chat(stream=fault == "first_event")) in (
         (502, "engine_error"),
         (503, "engine_overloaded"),
     )
     assert len(engine.bodies) + len(second_engine.bodies) == 4, "one retry, no more"
+
+    async def attempts() -> list[int]:
+        now = [each for each in pair.control.decisions if each["revision"] == pair.control.revision]
+        return [each["stages"][-1]["numbers"]["attempts"] for each in now if each["status"] != 200]
+
+    await pair.until(attempts, [2], "the decision of the request that was tried twice")
 
 
 async def test_an_error_in_the_first_event_is_an_http_error_for_the_client(
@@ -93,7 +128,7 @@ async def test_a_stream_that_breaks_off_ends_in_an_error_event_and_is_not_retrie
     assert '"code":"engine_error"' in text
     assert "[DONE]" not in text
     assert not second_engine.bodies
-    assert await pair.metric("headworks_gateway_requests_total", outcome="failed", reason="engine_error") == 1
+    assert await pair.grown("headworks_gateway_requests_total", outcome="failed", reason="engine_error") == 1
 
 
 async def test_an_answer_that_a_stopping_engine_cuts_short_is_a_failure(
@@ -117,8 +152,8 @@ async def test_an_answer_that_a_stopping_engine_cuts_short_is_a_failure(
     engine.behave, second_engine.behave = stop, second_engine.answer
     statuses = [await pair.call_status(chat()) for _ in range(2)]
     assert statuses == [200, 200], "what was not yet begun is asked of the other engine"
-    assert await pair.metric("headworks_gateway_requests_total", outcome="failed", reason="engine_error") == 1
-    assert await pair.metric("headworks_gateway_retries_total", pool="main") == 1
+    assert await pair.grown("headworks_gateway_requests_total", outcome="failed", reason="engine_error") == 1
+    assert await pair.grown("headworks_gateway_retries_total", pool="main") == 1
 
 
 @pytest.mark.parametrize("ending", ["event", "unfinished event"])
@@ -219,7 +254,7 @@ async def test_a_fallback_pool_takes_what_the_first_cannot(
     assert (await pair.call(chat()))[0] == 200
     assert (len(engine.bodies), len(second_engine.bodies)) == (0, 1)
     labels = {"pool": "spare", "outcome": "ok"}
-    assert await pair.metric("headworks_gateway_requests_total", **labels) == 1
+    assert await pair.grown("headworks_gateway_requests_total", **labels) == 1
 
 
 async def test_retries_stay_inside_their_budget(engine: ScriptedEngine, second_engine: ScriptedEngine, tmp_path: Path):

@@ -26,6 +26,7 @@ from tests.gateway.fleet import (
     delta,
     event,
     running_gateway,
+    usage,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -177,6 +178,22 @@ async def test_an_engine_that_answers_a_begun_stream_with_something_else_has_fai
     assert text.startswith(WAITING)
     assert '"code":"engine_error"' in text
     assert '"choices"' not in text
+
+
+async def test_what_such_an_engine_says_it_used_is_not_what_the_other_one_used(
+    beating: RunningGateway, engine: ScriptedEngine, second_engine: ScriptedEngine
+):
+    async def whole(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({"choices": [], "usage": usage(1, 1_000)})
+
+    async def generated() -> float:
+        return await beating.metric("headworks_gateway_generation_tokens_total")
+
+    before = await generated()
+    engine.behave, second_engine.behave = late(whole), second_engine.answer
+    async with beating.post(chat(stream=True)) as answer:
+        assert (await answer.text()).endswith(DONE.decode())
+    await beating.until(generated, before + 2, "two tokens to be counted")
 
 
 async def test_a_whole_answer_has_none(beating: RunningGateway, engine: ScriptedEngine):

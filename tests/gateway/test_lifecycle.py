@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from gateway import metrics, state
@@ -330,6 +331,26 @@ async def test_disk_and_long_pages_are_not_worked_on_in_the_event_loop(tmp_path:
     await gateway.close()
     assert set(threads) == {"keep_live_gateways", "generate_latest", "read_bounded", "write_private"}
     assert threading.main_thread() not in threads.values()
+
+
+async def test_an_engine_whose_name_is_not_looked_up_in_time_is_out_of_reach(tmp_path: Path, monkeypatch):
+    async def fetch(path: str) -> bytes:
+        raise AssertionError(path)
+
+    answered = asyncio.Event()
+
+    async def hang(*_, **__):
+        await answered.wait()
+        raise OSError("no such name")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", hang)
+    monkeypatch.setenv("HEADWORKS_GATEWAY_CONNECT_TIMEOUT_SECONDS", "0.05")
+    gateway = state.Gateway(tmp_path, fetch)
+    async with asyncio.timeout(10):
+        with pytest.raises(aiohttp.ConnectionTimeoutError):
+            await gateway.http.get("http://engine-7.rack:8000")
+    answered.set()
+    await gateway.close()
 
 
 async def test_a_defect_of_its_own_is_named_and_holds_nothing(tmp_path: Path, monkeypatch):

@@ -112,6 +112,20 @@ async def test_an_engine_that_does_not_count_holds_nobody_up(
         assert len(engine.tokenize_bodies) == asked
 
 
+async def test_a_prompt_is_taken_to_be_shortened_only_where_every_engine_heeds_that(
+    engine: ScriptedEngine, tmp_path: Path
+):
+    content = configuration(engine.url, engine.url)
+    body = {"model": MODEL, "prompt": "rain " * 100, "truncate_prompt_tokens": 3}
+    counted = []
+    async with running_gateway(tmp_path, content, {"HEADWORKS_GATEWAY_ENGINE_TOKENIZE_SECONDS": "0"}) as gateway:
+        for kind in ("vllm", "llamacpp"):
+            await gateway.publish(changed(content, engines__e1__kind=kind))
+            _, _, headers = await gateway.call(body, path="/v1/completions")
+            counted.append(headers["x-headworks-prompt-tokens"])
+    assert counted == ["3;source=estimate", "125;source=estimate"]
+
+
 async def test_an_engine_is_asked_in_the_form_of_a_chat_once_a_prompt(engine: ScriptedEngine, tmp_path: Path):
     engine.tokenize = count_77
     arguments = '{"city":"Ulm"}'

@@ -70,7 +70,7 @@ async def test_a_usage_that_no_context_holds_costs_no_more_than_one(
     context = 2000
     await limit(gateway, daily_token_budget=10**6, tpm_limit=10_000)
     began = time.monotonic()
-    engine.usage = usage(2**53 - 1, 2**53 - 1)
+    engine.usage = {"prompt_tokens": 2**53 - 1, "completion_tokens": 2**53 - 1}
     async with gateway.post(chat(stream=stream)) as answer:
         await answer.read()
     used = 10_000 - await gateway.remaining_tokens()

@@ -6,15 +6,18 @@ import asyncio
 import json
 import math
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.quotas import duration, retry_after
 from gateway.refusals import REASONS
 from tests.gateway.fleet import (
+    DONE,
     KEYS,
     MODEL,
     RunningGateway,
@@ -247,10 +250,16 @@ async def test_the_time_for_which_an_official_client_reads_ends_a_whole_answer_a
         assert await gateway.refusal(chat(), headers=headers) == (504, "deadline_exceeded")
         await gateway.until_left(engine)
 
+    async def slow(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(0.3)
+        return await engine.answer(request, body)
+
+    engine.behave = slow
+    async with gateway.post(chat(stream=True), headers={"x-stainless-read-timeout": "0.15"}) as answer:
+        assert (await answer.read()).endswith(DONE)
     engine.behave = engine.answer
-    for seconds in ("0.15", "0", "soon", "-1", "1e-9", "9" * 400):
-        headers = {"x-stainless-read-timeout": seconds}
-        assert (await gateway.call(chat(stream=seconds == "0.15"), headers=headers))[0] == 200
+    for seconds in ("0", "soon", "-1", "1e-9", "9" * 400):
+        assert (await gateway.call(chat(), headers={"x-stainless-read-timeout": seconds}))[0] == 200
 
 
 async def test_without_a_configuration_it_is_alive_and_not_ready(engine: ScriptedEngine, tmp_path: Path):

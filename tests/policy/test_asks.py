@@ -180,7 +180,8 @@ def test_a_prompt_that_the_engine_shortens_counts_as_what_is_left(endpoint, fiel
 
 @pytest.mark.parametrize("endpoint", ["chat", "completions", "responses", "messages"])
 def test_names_that_an_engine_lets_win_over_the_bounds_are_not_sent(endpoint):
-    assert not {"n_predict", "n_cmpl", "priority"} & sent(ask(endpoint, n_predict=10**6, n_cmpl=9, priority=-9)).keys()
+    read = ask(endpoint, **BODIES[endpoint], n_predict=10**6, n_cmpl=9, priority=-9)
+    assert not {"n_predict", "n_cmpl", "priority"} & sent(read).keys()
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,14 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('telemetry', '0005_metric_writers'),
+        ("telemetry", "0005_metric_writers"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='decision',
-            name='stages',
-            field=models.BinaryField(default=b'\x90'),
+            model_name="decision",
+            name="stages",
+            field=models.BinaryField(default=b"\x90"),
         ),
     ]

@@ -99,3 +99,15 @@ async def test_a_gateway_that_ends_tells_what_its_last_requests_used(server: Ser
         lease.settle(10, reached_engine=True)
         await one.quotas.close(5)
         assert await other.taken(980) is not None
+
+
+async def test_connections_to_a_redis_that_was_there_before_do_not_take_the_new_one_down(server: Server):
+    async with counting(server, Tenant(tpm_limit=100), 1) as (gateway,):
+        client = gateway.link.client
+        assert client is not None
+        await asyncio.gather(*(client.ping() for _ in range(20)))
+        await off_loop(server.kill)
+        await until_alone([gateway])
+        await off_loop(server.start)
+        await until_together([gateway])
+        assert await asyncio.gather(*(client.ping() for _ in range(20))) == [True] * 20
