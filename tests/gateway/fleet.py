@@ -232,6 +232,14 @@ def _sum(samples: Iterable[Sample], name: str, labels: dict[str, str]) -> float:
     return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
 
 
+async def scripted_engine() -> AsyncIterator[ScriptedEngine]:
+    """A fixture, of whatever scope."""
+    engine = ScriptedEngine()
+    await engine.start()
+    yield engine
+    await engine.stop()
+
+
 class RunningGateway:
     """A `headworks-gateway` process, the control plane it follows, and a client for it."""
 

@@ -20,18 +20,14 @@ from tests.gateway.fleet import (
     delta,
     event,
     running_gateway,
+    scripted_engine,
     usage,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def engine() -> AsyncIterator[ScriptedEngine]:
-    engine = ScriptedEngine()
-    await engine.start()
-    yield engine
-    await engine.stop()
+engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from tests.gateway.fleet import (
     KEYS,
@@ -17,13 +17,29 @@ from tests.gateway.fleet import (
     chat,
     configuration,
     running_gateway,
+    scripted_engine,
 )
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLO = "headworks_gateway_slo_requests_total"
 
+engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
 
-@pytest.fixture
-async def promising(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[RunningGateway]:
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
+    async with running_gateway(tmp_path_factory.mktemp("counting"), configuration()) as gateway:
+        yield gateway
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(shared: RunningGateway, engine: ScriptedEngine) -> RunningGateway:
+    await shared.begin_anew(configuration(engine.url))
+    return shared
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def promising(shared: RunningGateway, engine: ScriptedEngine) -> RunningGateway:
     """The pool promises what every request here meets; the class `batch` a first token in no time."""
     content = changed(
         configuration(engine.url),
@@ -32,17 +48,17 @@ async def promising(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[Run
         priority_classes__hasty={"rank": 9, "e2e_slo_ms": 0},
         tenants__alpha={"priority_classes": {"interactive": True, "batch": True, "hasty": True}},
     )
-    async with running_gateway(tmp_path, content) as gateway:
-        yield gateway
+    await shared.begin_anew(content)
+    return shared
 
 
 async def judged(gateway: RunningGateway) -> tuple[float, float]:
-    return await gateway.metric(SLO, pool="main", outcome="met"), await gateway.metric(SLO, outcome="missed")
+    return await gateway.grown(SLO, pool="main", outcome="met"), await gateway.grown(SLO, outcome="missed")
 
 
 async def ended(gateway: RunningGateway, outcome: str) -> None:
     async def count() -> float:
-        return await gateway.metric("headworks_gateway_requests_total", outcome=outcome)
+        return await gateway.grown("headworks_gateway_requests_total", outcome=outcome)
 
     await gateway.until(count, 1, f"a request to be counted as {outcome}")
 
@@ -65,7 +81,7 @@ async def test_an_answer_is_judged_by_its_own_times(
         await answer.read()
     await ended(promising, "ok")
     assert await judged(promising) == (float(met), float(not met))
-    assert await promising.metric(SLO, priority_class=priority_class, tenant="alpha") == 1
+    assert await promising.grown(SLO, priority_class=priority_class, tenant="alpha") == 1
 
 
 async def test_a_failure_misses_and_a_refusal_before_an_engine_is_not_judged(
@@ -98,7 +114,7 @@ async def test_a_client_that_left_counts_where_it_had_reason_to(
 
 async def test_nothing_is_judged_where_nothing_is_promised(gateway: RunningGateway):
     assert (await gateway.call(chat()))[0] == 200
-    assert await gateway.metric(SLO) == 0
+    assert await gateway.grown(SLO) == 0
 
 
 async def test_tokens_that_came_for_a_client_that_left(gateway: RunningGateway, engine: ScriptedEngine):
@@ -107,8 +123,8 @@ async def test_tokens_that_came_for_a_client_that_left(gateway: RunningGateway, 
         await answer.content.readany()
         answer.close()
     await ended(gateway, "cancelled")
-    assert await gateway.metric("headworks_gateway_cancelled_tokens_total", pool="main", tenant="alpha") == 1
-    assert await gateway.metric("headworks_gateway_tokens_after_cancel_total") == 0
+    assert await gateway.grown("headworks_gateway_cancelled_tokens_total", pool="main", tenant="alpha") == 1
+    assert await gateway.grown("headworks_gateway_tokens_after_cancel_total") == 0
 
 
 async def test_tokens_that_a_client_had_not_taken_when_it_left_came_after_the_cancel(
@@ -122,9 +138,9 @@ async def test_tokens_that_a_client_had_not_taken_when_it_left_came_after_the_ca
     await asyncio.wait_for(engine.stuck.wait(), 30)
     writer.transport.abort()
     await ended(gateway, "cancelled")
-    after = await gateway.metric("headworks_gateway_tokens_after_cancel_total", pool="main", tenant="alpha")
-    assert 0 < after < await gateway.metric("headworks_gateway_cancelled_tokens_total")
-    assert await gateway.metric("headworks_gateway_body_write_seconds_total", tenant="alpha") > 0.5, "it took nothing"
+    after = await gateway.grown("headworks_gateway_tokens_after_cancel_total", pool="main", tenant="alpha")
+    assert 0 < after < await gateway.grown("headworks_gateway_cancelled_tokens_total")
+    assert await gateway.grown("headworks_gateway_body_write_seconds_total", tenant="alpha") > 0.5, "it took nothing"
 
 
 async def test_a_slow_sender_shows_in_the_time_to_read(gateway: RunningGateway):
@@ -141,7 +157,7 @@ async def test_a_slow_sender_shows_in_the_time_to_read(gateway: RunningGateway):
     writer.write(body[10:])
     assert (await reader.readline()).startswith(b"HTTP/1.1 200")
     writer.close()
-    assert await gateway.metric("headworks_gateway_body_read_seconds_total", tenant="alpha") >= 0.3
+    assert await gateway.grown("headworks_gateway_body_read_seconds_total", tenant="alpha") >= 0.3
 
 
 async def test_a_slow_first_token_opens_the_breaker_before_it_comes(gateway: RunningGateway, engine: ScriptedEngine):

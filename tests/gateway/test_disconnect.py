@@ -4,10 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
-from tests.gateway.fleet import KEYS, RunningGateway, ScriptedEngine, changed, chat
+from tests.gateway.fleet import (
+    KEYS,
+    RunningGateway,
+    ScriptedEngine,
+    changed,
+    chat,
+    configuration,
+    running_gateway,
+    scripted_engine,
+)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
+    async with running_gateway(tmp_path_factory.mktemp("disconnect"), configuration()) as gateway:
+        yield gateway
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(shared: RunningGateway, engine: ScriptedEngine) -> RunningGateway:
+    await shared.begin_anew(configuration(engine.url))
+    return shared
+
 
 # How soon is the benchmark's to say (50 ms); tests share their cores.
 
@@ -27,7 +55,7 @@ async def freed(gateway: RunningGateway, engine: ScriptedEngine, used: int) -> N
     await gateway.until(reserved, 0, "the KV reservation to end")
     # 10 tokens a second come back, so the part that was used can only be seen from above.
     assert 600 - used <= await gateway.remaining_tokens() <= 600
-    assert await gateway.metric("headworks_gateway_requests_total", outcome="cancelled", reason="client_left") == 1
+    assert await gateway.grown("headworks_gateway_requests_total", outcome="cancelled", reason="client_left") == 1
     engine.behave = engine.answer
     assert (await gateway.call(chat()))[0] == 200, "the one parallel place is free again"
 
@@ -88,7 +116,7 @@ async def test_leaving_unseen_behind_bytes_after_the_body_ends_at_the_deadline(
     writer.close()
 
     async def ended() -> float:
-        return await gateway.metric("headworks_gateway_requests_total", reason="deadline_exceeded")
+        return await gateway.grown("headworks_gateway_requests_total", reason="deadline_exceeded")
 
     await gateway.until(ended, 1, "the request to end at its deadline")
     assert await gateway.metric("headworks_gateway_kv_reserved_tokens", engine="e0") == 0
@@ -108,7 +136,7 @@ async def test_leaving_behind_bytes_after_the_body_is_seen_once_a_stream_flows(
     writer.close()
 
     async def left() -> float:
-        return await gateway.metric("headworks_gateway_requests_total", outcome="cancelled", reason="client_left")
+        return await gateway.grown("headworks_gateway_requests_total", outcome="cancelled", reason="client_left")
 
     await gateway.until(left, 1, "the gateway to see that the client left")
     assert await gateway.metric("headworks_gateway_kv_reserved_tokens", engine="e0") == 0

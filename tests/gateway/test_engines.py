@@ -23,22 +23,15 @@ from tests.gateway.fleet import (
     delta,
     event,
     running_gateway,
+    scripted_engine,
 )
 from tests.services import free_port
-
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def scripted() -> AsyncIterator[ScriptedEngine]:
-    engine = ScriptedEngine()
-    await engine.start()
-    yield engine
-    await engine.stop()
-
-
-engine = pytest_asyncio.fixture(scripted, loop_scope="module")
-second_engine = pytest_asyncio.fixture(scripted, loop_scope="module")
+engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
+second_engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

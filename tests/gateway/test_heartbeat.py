@@ -26,6 +26,7 @@ from tests.gateway.fleet import (
     delta,
     event,
     running_gateway,
+    scripted_engine,
     usage,
 )
 
@@ -39,15 +40,8 @@ QUIET_SECONDS = 3 * HEARTBEAT_SECONDS
 Behaviour = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 
-async def scripted() -> AsyncIterator[ScriptedEngine]:
-    engine = ScriptedEngine()
-    await engine.start()
-    yield engine
-    await engine.stop()
-
-
-engine = pytest_asyncio.fixture(scripted, scope="module", loop_scope="module")
-second_engine = pytest_asyncio.fixture(scripted, scope="module", loop_scope="module")
+engine = pytest_asyncio.fixture(scripted_engine, scope="module", loop_scope="module")
+second_engine = pytest_asyncio.fixture(scripted_engine, scope="module", loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

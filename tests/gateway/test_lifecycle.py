@@ -111,7 +111,7 @@ async def test_the_models_own_tokenizer_measures(gateway: RunningGateway, engine
         return headers["x-headworks-prompt-tokens"]
 
     await gateway.until(measured, "4;source=tokenizer", "the tokenizer")
-    kept = gateway.state_dir / "artifacts" / sha
+    kept = gateway.state_dir / "artifacts" / "tokenizers" / sha
     assert kept.read_bytes() == data
     long = {"model": MODEL, "prompt": "word " * 5000}
     status, document, _ = await gateway.call(long, path="/v1/completions")
@@ -130,7 +130,7 @@ async def test_a_damaged_tokenizer_is_fetched_again_and_wrong_bytes_are_never_us
 ):
     data = word_tokenizer()
     sha = hashlib.sha256(data).hexdigest()
-    artifacts = tmp_path / "state" / "artifacts"
+    artifacts = tmp_path / "state" / "artifacts" / "tokenizers"
     artifacts.mkdir(parents=True)
     (artifacts / sha).write_bytes(data[:-1])
     content = configuration(engine.url)

@@ -129,7 +129,8 @@ def test_the_run_is_that_of_the_last_calls(made: list[str], written: Any):
 _FIELDS = ["role", "type", "tool_calls", "function_call", "function", "content", "name", "arguments"]
 _ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(_FIELDS), inner),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(_FIELDS), inner, max_size=4),
+    max_leaves=20,
 )
 
 

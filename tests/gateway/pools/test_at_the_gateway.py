@@ -22,6 +22,7 @@ from tests.gateway.fleet import (
     chat,
     configuration,
     running_gateway,
+    scripted_engine,
     terminate,
 )
 
@@ -82,15 +83,8 @@ class Scene:
         await self.gateway.until(held, [0] * 5, "all to be given back")
 
 
-async def scripted() -> AsyncIterator[ScriptedEngine]:
-    engine = ScriptedEngine()
-    await engine.start()
-    yield engine
-    await engine.stop()
-
-
-engine = pytest_asyncio.fixture(scripted, loop_scope="module")
-second_engine = pytest_asyncio.fixture(scripted, loop_scope="module")
+engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
+second_engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -289,6 +289,16 @@ async def test_a_pool_that_is_gone_is_left_by_those_that_wait():
     bench.end(running)
 
 
+async def test_a_pool_that_serves_another_model_is_left_by_those_that_wait():
+    bench = Bench(**LONG_TTL)
+    running = await bench.place(100)
+    task = await bench.waits(100)
+    bench.configure(models__other=bench.content["models"][MODEL], pools__main__model="other")
+    assert await refusal(task) == "no_engine"
+    bench.end(running)
+    assert nothing_held(bench)
+
+
 async def test_those_that_wait_are_judged_by_a_new_configuration_at_once():
     bench = Bench(pools__main__queue_cap=2, **LONG_TTL)
     await bench.place(100)
