@@ -48,10 +48,11 @@ class Fingerprints:
         if retry or duplicate:
             kind = "retry" if retry else "duplicate"
             self._metrics.repeated(pool, x.tenant_name, kind)
-            x.note(**{kind: 1})
+        # Notes are shown to the tenant's people. Who else has asked the same, or begins as others do, is counted alone.
+        if retry:
+            x.note(retry=1)
         if self._is_hostile(x, now_ms):
             self._metrics.cache_hostile(pool, x.tenant_name)
-            x.note(cache_hostile=1)
 
     def _is_hostile(self, x: Exchange, now_ms: int) -> bool:
         """Whether the prompt begins as none did lately, and goes on with what has been seen.

@@ -81,8 +81,6 @@ NUMBERS = {
     "small_output_tokens": _("Output tokens of the small model"),
     "confidence_permille": _("Confidence (per mille)"),
     "retry": _("A retry of an earlier request"),
-    "duplicate": _("The same prompt as an earlier one"),
-    "cache_hostile": _("Begins anew before text that repeats"),
     "first_byte_ms": _("First byte after"),
     "took_ms": _("Last byte after"),
 }
