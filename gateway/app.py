@@ -128,4 +128,5 @@ class App:
 
 def _need_method(x: Exchange, method: str) -> None:
     if x.scope["method"] != method and not (method == "GET" and x.scope["method"] == "HEAD"):
-        raise Refused("method_not_allowed", f"{x.scope['path']} takes {method}")
+        allow = ((b"allow", method.encode()),)
+        raise Refused("method_not_allowed", f"{x.scope['path']} takes {method}", headers=allow)

@@ -288,7 +288,7 @@ class Exchange:
             events_before = self.reader.events if self.reader else 0
             await self.end_stream(error_event(refused, endpoint, request_id, events_before))
             return
-        headers: list[Header] = []
+        headers: list[Header] = [*refused.headers]
         if refused.row.retry:
             headers.append((b"retry-after", b"%d" % retry_after(refused.retry_after_seconds)))
         if refused.retry_after_seconds > _WORTH_WAITING_SECONDS:

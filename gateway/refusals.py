@@ -141,7 +141,7 @@ REASONS: Final[dict[str, Reason]] = {
 class Refused(Exception):
     """A request that is not served: `reason` is a name in REASONS, `message` says what would be right.
 
-    `numbers` are those that were weighed, for the log of decisions.
+    `numbers` are those that were weighed, for the log of decisions. `headers`: more of the answer.
     """
 
     def __init__(
@@ -152,10 +152,11 @@ class Refused(Exception):
         param: str | None = None,
         retry_after_seconds: float = 0,
         numbers: Mapping[str, int] = _NO_NUMBERS,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         super().__init__(message)
         self.reason, self.message, self.param = reason, message, param
-        self.retry_after_seconds, self.numbers = retry_after_seconds, numbers
+        self.retry_after_seconds, self.numbers, self.headers = retry_after_seconds, numbers, headers
 
     @property
     def row(self) -> Reason:

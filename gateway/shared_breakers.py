@@ -40,7 +40,8 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local open = redis.call('HGETALL', KEYS[1])
 for i = 1, #open, 2 do
-  if tonumber(string.match(open[i + 1], '^%d+')) <= now then redis.call('HDEL', KEYS[1], open[i]) end
+  local ends = tonumber(string.match(open[i + 1], '^(%d+) %S+$')) or 0
+  if ends <= now then redis.call('HDEL', KEYS[1], open[i]) end
 end
 local until_ms, who = now + ARGV[3], ARGV[4]
 local held = redis.call('HGET', KEYS[1], ARGV[1])
@@ -173,7 +174,7 @@ class SharedBreakers:
     def _hear(self, parts: list[bytes]) -> None:
         """`kind name state until who`; anything else was not sent by a gateway."""
         words = [part.decode(errors="replace") for part in parts]
-        if len(words) != 5 or not words[3].isdigit() or len(words[3]) > 15:
+        if len(words) != 5 or not words[3].isdecimal() or len(words[3]) > 15:
             log.warning("a change of a breaker was not understood")
             return
         if words[0] not in _KINDS or words[2] not in _STATES or words[4] == self._me:

@@ -58,7 +58,7 @@ class ChatTemplate:
         shaped = [self._shaped(message) for message in messages]
         variables["messages"] = shaped if self._knows_developers else _without_developers(shaped)
         variables["strftime_now"] = self._strftime_now
-        variables[WORK] = Work(budget, self._clock)
+        variables[WORK] = Work(budget, self._clock, tools or ())
         parts: list[str] = []
         characters = 0
         try:

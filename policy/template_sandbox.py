@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from functools import lru_cache
+from typing import Any, NamedTuple, NoReturn
 
 from jinja2 import TemplateError, nodes, pass_context
 from jinja2.ext import Extension, loopcontrols
@@ -21,8 +22,28 @@ from policy.template_sizes import SIZES, length_of, size_after, size_of_method, 
 
 # No template can name these: they are no identifiers.
 WORK, _STEP, _LOOP, _JINJAS = " work", " step", " loop", " of jinja "
+# What Jinja itself adds to each call in a loop or a block.
+_GIVEN_BY_JINJA = ("_loop_vars", "_block_vars")
+# At this, what is given takes little more room than in its body.
+_MAX_USUAL_WIDTH = 8
+# Some 2 MB at most.
+_KEPT_TEXTS, _KEPT_CHARACTERS = 256, 4_096
 # Filters that make a text of what they are given, whatever it is; and those that look at values, or hand them on.
-_OF_TEXT = ("capitalize", "e", "escape", "indent", "join", "lower", "replace", "string", "title", "trim", "upper")
+_OF_TEXT = (
+    "capitalize",
+    "e",
+    "escape",
+    "indent",
+    "join",
+    "lower",
+    "replace",
+    "string",
+    "title",
+    "trim",
+    "truncate",
+    "upper",
+    "wordcount",
+)
 _OF_VALUES = (
     "abs", "attr", "count", "d", "default", "dictsort", "first", "float", "groupby", "int", "items", "last", "length",
     "list", "map", "max", "min", "reject", "rejectattr", "reverse", "round", "safe", "select", "selectattr", "sort",
@@ -92,7 +113,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(text := getattr(method, "__self__", None), str):
             work = context[WORK]
             work.step()
-            work.make(size_of_method(work, text, method.__name__, *args, **kwargs))
+            given = {name: value for name, value in kwargs.items() if name not in _GIVEN_BY_JINJA}
+            work.make(size_of_method(work, text, method.__name__, *args, **given))
         return super().call(context, obj, *args, **kwargs)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
@@ -155,8 +177,26 @@ def _tojson(
 ) -> str:
     """As Hugging Face has it: Jinja's own escapes for HTML, which no prompt is."""
     work = context[WORK]
-    work.make(work.weigh(value) * (1 + width_of(indent) + sum(map(width_of, separators or ()))))
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    width = width_of(indent) + sum(map(width_of, separators or ()))
+    if width > _MAX_USUAL_WIDTH or not work.is_given(value):
+        work.make(work.weigh(value) * (1 + width))
+    form = _Form(ensure_ascii, indent, None if separators is None else tuple(separators), sort_keys)
+    if indent is not None and len(text := json.dumps(value)) <= _KEPT_CHARACTERS:
+        return _indented(text, form)
+    return json.dumps(value, **form._asdict())
+
+
+class _Form(NamedTuple):
+    ensure_ascii: bool
+    indent: int | str | None
+    separators: tuple[str, ...] | None
+    sort_keys: bool
+
+
+@lru_cache(_KEPT_TEXTS)
+def _indented(text: str, form: _Form) -> str:
+    """Kept, since an agent sends its tools with each call, and to indent them takes ten times as long as to read."""
+    return json.dumps(json.loads(text), **form._asdict())
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from jinja2.utils import Namespace
@@ -32,14 +32,19 @@ class Budget(NamedTuple):
 
 
 class Work:
-    """What one rendering may still do."""
+    """What one rendering may still do. `given`: what came in a body, whose size is bounded and holds nothing twice."""
 
-    __slots__ = ("_budget", "_clock", "_ends_at", "_steps_left", "_unlooked")
+    __slots__ = ("_budget", "_clock", "_ends_at", "_given", "_steps_left", "_unlooked")
 
-    def __init__(self, budget: Budget, clock: Clock) -> None:
+    def __init__(self, budget: Budget, clock: Clock, given: Iterable[Any] = ()) -> None:
         self._budget, self._clock = budget, clock
         self._steps_left, self._ends_at = budget.steps, clock() + budget.seconds
         self._unlooked = 0
+        # They outlive the rendering.
+        self._given = set(map(id, given))
+
+    def is_given(self, value: Any) -> bool:
+        return id(value) in self._given
 
     def step(self, steps: int = 1) -> None:
         """Raises: TooMuchWork."""

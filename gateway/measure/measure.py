@@ -18,7 +18,7 @@ from gateway.measure.fair_thread import FairThread
 from gateway.view import View
 from policy.asks import Ask, PromptTokens
 from policy.chat_template import ChatTemplate
-from policy.model_tokenizer import ModelTokenizer
+from policy.model_tokenizer import ModelTokenizer, batches
 from policy.prompts import Prompt, PromptReader, Source
 from policy.template_work import Budget, TooMuchWork
 from wire.snapshot import Model
@@ -121,11 +121,20 @@ class Measure:
             if sum(map(len, texts)) <= self._off_loop_characters:
                 found = reader.tokenizer.counts(texts)
             else:
-                found = await self._thread.run(tenant_name, reader.tokenizer.counts, texts)
+                found = await self._counted_in_turn(reader.tokenizer, texts, tenant_name)
             for index, count in zip(unknown, found, strict=True):
                 counts[index] = count
                 self._counts.put(keys[index], count)
         return [count or 0 for count in counts]
+
+    async def _counted_in_turn(self, tokenizer: ModelTokenizer, texts: list[str], tenant_name: str) -> list[int]:
+        """In the thread, where other tenants have their turn after each batch; nothing is counted for who has left."""
+        counts = [0] * len(texts)
+        for batch in batches(texts):
+            found = await self._thread.run(tenant_name, tokenizer.counts_of, batch)
+            for index, tokens in zip(batch.indices, found, strict=True):
+                counts[index] += tokens
+        return counts
 
     def _reader(self, model: Model) -> PromptReader | None:
         """None where the model has no tokenizer, or none yet."""

@@ -1,7 +1,7 @@
 -- What one tenant may still take, counted by all gateways together. The arithmetic is that of policy/bucket.py: whole
 -- numbers, levels in 1/60,000 of a token, time in milliseconds of this Redis. Every operation takes all or nothing.
 --
--- KEYS: the tenant's state (a hash), its leases by the time at which they lapse (a sorted set).
+-- KEYS: the tenant's state (a hash), its leases and what gateways told by when that lapses (a sorted set).
 -- ARGV: in one text, parted by spaces, an operation and then what it takes:
 --   reserve  TERMS  id tokens requests sequences lease_ms
 --   settle   id tokens requests      what was used; only the first counts, an id that is not known changes nothing
@@ -17,6 +17,8 @@ local MINUTE = 60000
 local REVISION_FORGOTTEN_MS = 5000
 local CANCELLED_KEPT_MS = 60000
 local MERGE_MS = 10000
+local CLOCK_WAITED_FOR_MS = 5000
+local GATEWAY_KEPT_MS = 86400000
 local LAPSES_A_CALL = 1000
 local LONGEST_KEPT_MS = 31 * 86400000
 
@@ -56,10 +58,11 @@ local function raise(bucket, by)
 end
 
 local function finish(id, tokens, requests)
+  -- Of the two keys a full Redis may have evicted one alone.
+  redis.call('ZREM', leases, id)
   local held = redis.call('HGET', key, 'l:' .. id)
   if not held then return false end
   redis.call('HDEL', key, 'l:' .. id)
-  redis.call('ZREM', leases, id)
   local part = {}
   for number in string.gmatch(held, '%S+') do part[#part + 1] = tonumber(number) end
   s.running = s.running - part[3]
@@ -69,8 +72,12 @@ local function finish(id, tokens, requests)
   return true
 end
 
--- A clock that stands still or steps back gives nothing and takes nothing.
+-- A clock that stands still or steps back gives nothing and takes nothing. One that was ahead by more than a little,
+-- before it was set right or another Redis took over, must not keep buckets empty until it is that late.
 local function advance()
+  if s.at - now > CLOCK_WAITED_FOR_MS then
+    s.at, s.revision_at, s.merging = now, math.min(s.revision_at, now), math.min(s.merging, now)
+  end
   now = math.max(now, s.at)
   local elapsed = now - s.at
   s.at = now
@@ -84,6 +91,7 @@ local function advance()
   end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, LAPSES_A_CALL)) do
     finish(id, 0, 0)
+    redis.call('HDEL', key, 'g:' .. id)
   end
 end
 
@@ -245,6 +253,7 @@ local function rejoin(first, missing, written_at)
   end
   local record = string.format('%.0f %.0f %.0f %.0f %.0f', lost_at, alone.t_, alone.r_, alone.day, day_end)
   redis.call('HSET', key, 'g:' .. gateway, record)
+  redis.call('ZADD', leases, string.format('%.0f', now + GATEWAY_KEPT_MS), gateway)
   return 1
 end
 

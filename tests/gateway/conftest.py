@@ -6,12 +6,24 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from tests.gateway.fleet import RunningGateway, ScriptedEngine, configuration, running_gateway, scripted_engine
+from tests.gateway.fleet import RunningGateway, ScriptedEngine, configuration, running_gateway
 
-engine = pytest_asyncio.fixture(scripted_engine)
-second_engine = pytest_asyncio.fixture(scripted_engine)
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    engine = ScriptedEngine()
+    await engine.start()
+    yield engine
+    await engine.stop()
+
+
+@pytest.fixture
+async def second_engine() -> AsyncIterator[ScriptedEngine]:
+    engine = ScriptedEngine()
+    await engine.start()
+    yield engine
+    await engine.stop()
 
 
 @pytest.fixture

@@ -233,7 +233,7 @@ def _sum(samples: Iterable[Sample], name: str, labels: dict[str, str]) -> float:
 
 
 async def scripted_engine() -> AsyncIterator[ScriptedEngine]:
-    """A fixture, of whatever scope."""
+    """A fixture for files that share a gateway: of loop scope `module`, which is kept at the function itself."""
     engine = ScriptedEngine()
     await engine.start()
     yield engine

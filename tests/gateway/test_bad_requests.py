@@ -99,6 +99,7 @@ async def test_paths_and_methods_that_are_not_served(shared: RunningGateway):
     assert await shared.refusal(chat(), path="/v1/models") == (405, "method_not_allowed")
     async with shared.http.get(f"{shared.url}/v1/completions") as answer:
         assert (answer.status, (await answer.json())["error"]["code"]) == (405, "method_not_allowed")
+        assert answer.headers["Allow"] == "POST"
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from gateway import budgets
 from gateway.budgets import BudgetKeeper, KeptDay, kept_budgets
+from gateway.quota.tenant import TenantQuota
 from gateway.quotas import Quotas, retry_after
 from gateway.refusals import Refused
 from gateway.view import compile_view
@@ -153,6 +154,31 @@ def test_what_was_kept_of_tenants_that_have_not_asked_since_is_kept_on():
     quotas.configure(compile_view(GatewaySnapshot(schema=1, tenants={"t": tenant, "quiet": tenant}), 1), 1)
     quotas.take("t", 5, 1)
     assert quotas.changed_days() == {"quiet": KeptDay(0, DAY_MS, 95), "t": KeptDay(0, DAY_MS, 8)}
+
+
+def test_only_days_that_changed_are_worked_out_again(monkeypatch: pytest.MonkeyPatch):
+    """The keeper asks every second, and there may be thousands of tenants."""
+    tenants = {name: Tenant(daily_token_budget=100) for name in ("quiet", "busy")}
+    clock = Clock()
+    quotas = Quotas(now_ms=clock, unix_ms=clock, lease_ms=60_000)
+    quotas.configure(compile_view(GatewaySnapshot(schema=1, tenants=tenants), 1), 2)
+    for name in tenants:
+        quotas.take(name, 5, 1)
+    assert quotas.changed_days() == dict.fromkeys(tenants, KeptDay(0, DAY_MS, 5))
+    worked_out: list[str] = []
+    kept_day = TenantQuota.kept_day
+
+    def counted(quota: TenantQuota) -> KeptDay | None:
+        worked_out.append(quota.name)
+        return kept_day(quota)
+
+    monkeypatch.setattr(TenantQuota, "kept_day", counted)
+    quotas.take("busy", 1, 1).settle(1, reached_engine=True)
+    assert quotas.changed_days() == {"quiet": KeptDay(0, DAY_MS, 5), "busy": KeptDay(0, DAY_MS, 6)}
+    assert worked_out == ["busy"]
+    quotas.configure(compile_view(GatewaySnapshot(schema=1, tenants=tenants), 2), 1)
+    quotas.changed_days()
+    assert sorted(worked_out[1:]) == ["busy", "quiet"], "another number of gateways gives it another part"
 
 
 def test_a_tenant_that_is_removed_and_made_anew_begins_anew():

@@ -180,6 +180,22 @@ async def test_a_template_that_takes_long_holds_no_other_request_up(engine: Scri
         assert longest < (time.monotonic() - begun) / 2
 
 
+async def test_a_prompt_of_megabytes_holds_no_other_tenants_long_prompt_up(engine: ScriptedEngine, tmp_path: Path):
+    async with running_gateway(tmp_path, configuration(engine.url)) as gateway:
+        await publish_files(gateway, CHAT_TEMPLATE)
+        await until_measured_by(gateway, "template", chat())
+        begun = time.monotonic()
+        asked = asyncio.create_task(gateway.call_status(chat("When? " * 1_250_000)))
+        longest, number = 0.0, 0
+        while not asked.done():
+            before, number = time.monotonic(), number + 1
+            # Longer than what is counted in the event loop.
+            assert await gateway.call_status(chat(f"{number} " + "When? " * 1_000), "beta") in (200, 400)
+            longest = max(longest, time.monotonic() - before)
+        assert await asked == 400
+        assert longest < (time.monotonic() - begun) / 2
+
+
 async def count_77(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
     return web.json_response({"count": 77, "max_model_len": 2000, "tokens": [1] * 77})
 

@@ -160,7 +160,10 @@ async def test_what_opened_while_the_redis_was_away_is_told_when_it_is_back(serv
 async def test_what_no_gateway_sent_is_passed_over(server: Server):
     async with listeners(server, 0, 0) as (one, other):
         with redis.Redis.from_url(server.url) as client:
-            for rubbish in (b"", b"\xff\xfe", b"engine e0 open x me", b"node e0 open 5 me", b"engine e0 broken 5 me"):
+            words = ("open x me", "open ² me", "broken 5 me", "open 5")
+            for rubbish in ("", b"\xff\xfe", "node e0 open 5 me", *(f"engine e0 {rest}" for rest in words)):
                 client.publish("headworks:breakers:changes", rubbish)
-        one.opens("e0")
-        await other.hears(("e0", "open"))
+            client.hset("headworks:breakers", mapping={"engine e0": "9" * 13, "rubbish": "x"})
+            one.opens("e0")
+            await other.hears(("e0", "open"))
+            assert client.hkeys("headworks:breakers") == [b"engine e0"]

@@ -65,6 +65,14 @@ def test_tools_and_their_calls_are_rendered_as_hugging_face_writes_json():
     )
 
 
+def test_the_same_tool_is_written_in_each_form_that_is_asked_for():
+    ways: list[dict[str, Any]] = [{"indent": 4}, {"indent": 2}, {"indent": 2, "sort_keys": True}, {}, {"indent": 4}]
+    asked = ", ".join(f"t | tojson({', '.join(f'{name}={value}' for name, value in way.items())})" for way in ways)
+    template = ChatTemplate("{% set t = tools[0] %}{{ [" + asked + "] | join('#') }}", time.time)
+    expected = "#".join(json.dumps(TOOL, ensure_ascii=False, **way) for way in ways)
+    assert template.render(TALK, [TOOL]) == template.render(TALK, [TOOL]) == expected
+
+
 def test_lines_of_statements_leave_no_space_behind():
     template = (
         "{% for m in messages %}\n    {% if m.role == 'user' %}\n{{ m.content }}\n    {% endif %}\n{% endfor %}\n"
@@ -181,7 +189,7 @@ def test_a_template_makes_nothing_that_is_too_long(template: str):
     tracemalloc.start()
     try:
         with pytest.raises(BadTemplate):
-            ChatTemplate(template, time.time).render(TALK)
+            ChatTemplate(template, time.time).render(TALK, budget=Budget(20_000, 60))
         assert tracemalloc.get_traced_memory()[1] < MAX_CHARACTERS
     finally:
         tracemalloc.stop()
@@ -214,6 +222,14 @@ def test_what_templates_use_of_texts_and_lists_is_there():
     assert ChatTemplate(template, time.time).render(TALK) == (
         "x-y aBBc 07|q 1.50 a a\n  b 3 {\"k\": [1]} [('b', 1)] ['system', 'user']"
     )
+
+
+@pytest.mark.parametrize("method", ["replace('s', 'z')", "format(1)", "split('s')", "strip()"])
+def test_methods_of_texts_are_there_in_loops_and_blocks_too(method: str):
+    template = "{% for m in messages %}{{ m.role.NAME }}{% endfor %}{% block b %}{{ 'sys'.NAME }}{% endblock %}"
+    apart = "".join(f"{{{{ '{role}'.NAME }}}}" for role in (*(message["role"] for message in TALK), "sys"))
+    inside, outside = (ChatTemplate(each.replace("NAME", method), time.time) for each in (template, apart))
+    assert inside.render(TALK) == outside.render(TALK)
 
 
 def test_a_rendering_is_held_to_its_budget():

@@ -35,6 +35,25 @@ def test_each_turn_is_a_piece():
     assert pieces(text, None) == [text]
 
 
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_text_of_special_tokens_alone_is_cut_only_so_often(name: str):
+    tokenizer, text = TOKENIZERS[name], "<|im_end|>rain" * 10_000
+    found = pieces(text, cutter(["<|im_end|>"]))
+    assert len(found) < 5_000
+    assert ("".join(found), sum(tokenizer.counts(found))) == (text, tokenizer.counts([text])[0])
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_long_text_is_counted_in_parts(name: str):
+    tokenizer, line = TOKENIZERS[name], " rain of May, again"
+    of_ten = tokenizer.counts([line * 10])[0]
+    of_one = of_ten - tokenizer.counts([line * 9])[0]
+    times = 40_000
+    (counted,) = tokenizer.counts([line * times])
+    assert abs(counted - (of_ten + of_one * (times - 10))) <= 2 * len(line) * times // 131_072
+    assert tokenizer.counts(["", line * times, line]) == [0, counted, *tokenizer.counts([line])]
+
+
 def test_a_special_token_that_is_spelled_out_is_one_token():
     tokenizer = TOKENIZERS["byte level"]
     assert tokenizer.counts(["<|im_start|>", "<|im_start|><|im_end|>", ""]) == [1, 2, 0]

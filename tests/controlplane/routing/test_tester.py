@@ -251,6 +251,18 @@ def test_candidates_are_held_to_what_stored_rules_are(viewer, pools, route, path
 
 
 @pytest.mark.usefixtures("rules")
+def test_a_prompt_is_taken_to_be_shortened_only_where_every_engine_heeds_that(admin, viewer):
+    body = {"model": "org/llama", "prompt": "x" * 400, "truncate_prompt_tokens": 3}
+    counted = []
+    for kind in ("vllm", "llamacpp"):
+        engine = {"name": kind, "kind": kind, "pool": "short", "url": f"http://{kind}:8000", "served_model": "m"}
+        assert admin.post("/engines", engine).status_code == 201
+        asked = {"request": {"tenant": "acme", "path": "/v1/completions", "body": body}}
+        counted.append(viewer.post("/routes/test", asked).json()["request"]["prompt_tokens"])
+    assert counted == [3, 100]
+
+
+@pytest.mark.usefixtures("rules")
 def test_it_tells_what_stands_in_the_pools(admin, operator, viewer):
     for number in (1, 2):
         engine = {"name": f"e{number}", "pool": "short", "url": f"http://127.0.0.1:{number}", "served_model": "m"}

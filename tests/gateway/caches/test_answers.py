@@ -41,3 +41,23 @@ def test_a_stream_needs_its_last_event() -> None:
     assert not may_be_kept("messages", end, stream=True, length_was_asked_for=False)
     stopped = end + b'event: message_stop\ndata: {"type": "message_stop"}\n\n'
     assert may_be_kept("messages", stopped, stream=True, length_was_asked_for=False)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        {"tool_calls": [{"type": "function", "function": {"name": "pay", "arguments": "{}"}}]},
+        {"function_call": {"name": "pay", "arguments": "{}"}},
+        {"content": [{"type": "tool_use", "id": "t", "name": "pay", "input": {}}]},
+    ],
+)
+def test_a_call_of_a_tool_is_not_kept_however_its_end_is_named(calls: dict[str, object]) -> None:
+    """vLLM ends a call of the function that `tool_choice` names by `stop`."""
+    body = msgspec.json.encode({"choices": [{"message": calls, "finish_reason": "stop"}]})
+    assert not may_be_kept("chat", body, stream=False, length_was_asked_for=False)
+
+
+def test_an_answer_that_calls_no_tool_is_kept() -> None:
+    message: dict[str, object] = {"content": 'a "tool_calls":[{ in words', "tool_calls": [], "function_call": None}
+    body = msgspec.json.encode({"choices": [{"message": message, "finish_reason": "stop"}]})
+    assert may_be_kept("chat", body, stream=False, length_was_asked_for=False)

@@ -193,3 +193,35 @@ def test_an_idle_tenant_leaves_nothing(script: Script):
     script.settle("a", 0)
     assert script.client.pttl(script.key) <= 60_000
     assert not script.client.exists(keys[1])
+
+
+def test_a_clock_that_was_ahead_gives_nothing_and_does_not_keep_a_bucket_empty(script: Script):
+    """It was set right, or a Redis whose clock was right took over."""
+    limits, a_minute = terms(tpm=60), 60_000
+    script.reserve(limits, "a", 60)
+    script.settle("a", 60)
+    script.move(-DAY_MS)
+    assert not script.reserve(limits, "b", 5).granted
+    script.move(a_minute)
+    assert script.reserve(limits, "c", 60).granted
+
+
+def test_a_lease_whose_state_was_evicted_lapses_all_the_same(script: Script):
+    script.reserve(terms(parallel=1), "a", 1)
+    script.client.delete(script.key)
+    script.reserve(terms(parallel=1), "b", 1)
+    script.move(LEASE_MS)
+    assert script.reserve(terms(parallel=1), "c", 1).granted
+    assert script.client.zrange(f"{script.key}:leases", 0, -1) == [b"c"]
+
+
+def test_what_a_gateway_told_is_forgotten_in_a_day(script: Script):
+    limits = terms(tpm=100, budget=1_000)
+    for gateway in ("one", "other"):
+        script.told("rejoin", *limits, gateway, 0, *("-",) * 4, 0, 0, 7, 0, 0, 0, limits.day_end_ms, 0, 0)
+    assert script.told("settle", "none", 0, 0).taken == 14
+    assert script.client.hexists(script.key, "g:one")
+    script.move(DAY_MS)
+    assert script.reserve(limits, "a", 100).granted
+    assert not script.client.hexists(script.key, "g:one")
+    assert not script.client.hexists(script.key, "g:other")

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from gateway.refusals import Refused
+from gateway.view import compile_view
 from tests.gateway.quota.gateways import Counting, counting, off_loop, stopped, until, until_alone, until_together
 from tests.servers import Server, own_redis
-from wire.snapshot import Tenant
+from wire.snapshot import GatewaySnapshot, Tenant
 
 pytestmark = pytest.mark.own_servers
 MINUTE_SECONDS = 60
@@ -251,3 +253,37 @@ async def test_what_is_too_much_for_one_gateway_is_not_refused_for_ever(server: 
         assert counted[0].quotas.told().startswith("this gateway holds 1/4 of every limit")
         await off_loop(server.start)
         await until_together(counted)
+
+
+async def test_a_redis_that_is_back_hears_of_who_asks_first_and_of_the_others_by_and_by(server: Server):
+    tenants = {f"t{number}": Tenant(tpm_limit=100) for number in range(500)}
+    async with counting(server, Tenant(), 1) as (one,):
+        back = asyncio.Event()
+        one.link.uses("return 1", back.set, lambda: None)
+        one.quotas.configure(compile_view(GatewaySnapshot(schema=1, tenants=tenants), 2), 1)
+        await one.quotas.reserve("t0", 0, 1)
+        await off_loop(server.kill)
+        await until_alone([one])
+        for name in tenants:
+            one.quotas.take(name, 60, 1).settle(60, reached_engine=True)
+        await off_loop(server.start)
+        await back.wait()
+        with pytest.raises(Refused) as caught:
+            await one.quotas.reserve("t499", 60, 1)
+        assert caught.value.reason == "tpm_limit", "it heard first what was taken alone"
+        assert one.waiting() > 300, "nobody waits for what is told of all"
+        await until_together([one])
+        with redis.Redis.from_url(server.url) as client:
+            assert len(client.keys("headworks:quota:{*}")) == len(tenants)
+
+
+async def test_an_answer_that_is_none_holds_up_nobody(server: Server):
+    async with counting(server, Tenant(tpm_limit=100), 1) as (one,):
+        await one.uses(1)
+        with redis.Redis.from_url(server.url) as client:
+            client.hset("headworks:quota:{t}", "taken", "nan")
+            async with asyncio.timeout(10):
+                assert await one.taken(1) is not None, "by its share"
+            client.delete("headworks:quota:{t}")
+        await until_together([one])
+        assert await one.taken(1) is not None
