@@ -62,12 +62,16 @@ class _Watched:
         self.name, self.engine = name, engine
         self.look: EngineLook | None = None
         self.failures = 0
+        # Since when its port has refused each connection.
+        self.refuses_since_ms: int | None = None
         self.task: asyncio.Task[None] | None = None
         self._failing = self._away = False
         self._started_seconds: float | None = None
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: Exception, at_ms: int) -> None:
         self.failures += 1
+        refused = isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, ConnectionRefusedError)
+        self.refuses_since_ms = (self.refuses_since_ms or at_ms) if refused else None
         # Nobody was there: as while it starts again. One that merely answers late may be busy.
         self._away = self._away or isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
         if not self._failing:
@@ -82,6 +86,7 @@ class _Watched:
         started, known = numbers.get(_STARTED), self._started_seconds
         restarted = self._away if started is None or known is None else started != known
         self._failing = self._away = False
+        self.refuses_since_ms = None
         self._started_seconds = known if started is None else started
         return restarted and not first
 
@@ -110,16 +115,23 @@ class EngineWatch:
     """Looks at all engines of a configuration. `held(engine)` is asked what this gateway has there meanwhile.
 
     `on_look(engine)` hears of each look, `on_restart(engine)` of one that shows that the engine has started again: what
-    it had compiled or cached is gone. Make it inside a running event loop; `now_ms` is monotonic.
+    it had compiled or cached is gone. `on_gone(engine)` hears of each look that finds its port closed, once it has been
+    for `gone_seconds` (0: never). Make it inside a running event loop; `now_ms` is monotonic.
     """
 
     def __init__(
-        self, http: aiohttp.ClientSession, now_ms: Callable[[], int], interval_seconds: float, stale_seconds: float
+        self,
+        http: aiohttp.ClientSession,
+        now_ms: Callable[[], int],
+        interval_seconds: float,
+        stale_seconds: float,
+        gone_seconds: float = 0,
     ) -> None:
         self.held: Callable[[str], Held] = lambda _: Held(0, 0)
         self.on_look: Callable[[str], None] = lambda _: None
         self.on_restart: Callable[[str], None] = lambda _: None
-        self._http, self._now_ms = http, now_ms
+        self.on_gone: Callable[[str], None] = lambda _: None
+        self._http, self._now_ms, self._gone_seconds = http, now_ms, gone_seconds
         self._interval_seconds, self._stale_seconds = interval_seconds, stale_seconds
         self._watched: dict[str, _Watched] = {}
 
@@ -185,11 +197,18 @@ class EngineWatch:
                 numbers = await self._numbers(watched.engine)
             self._take(watched, numbers, before)
         except (aiohttp.ClientError, OSError, UnicodeError, NotMetrics, _NotRead) as error:
-            watched.failed(error)
+            self._fail(watched, error)
         except Exception as error:
             # Neither what one engine answers nor who hears of it must end the watch.
             log.exception("the look at engine %s failed", watched.name)
-            watched.failed(error)
+            self._fail(watched, error)
+
+    def _fail(self, watched: _Watched, error: Exception) -> None:
+        now_ms = self._now_ms()
+        watched.failed(error, now_ms)
+        since_ms = watched.refuses_since_ms
+        if self._gone_seconds and since_ms is not None and now_ms - since_ms >= 1000 * self._gone_seconds:
+            self.on_gone(watched.name)
 
     def _take(self, watched: _Watched, numbers: dict[str, float], before: Held) -> None:
         if watched.take(self._now_ms(), numbers, before, self.held(watched.name)):

@@ -154,6 +154,8 @@ class Exchange:
                 while True:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":
+                        # Its client may be there still: a body that is no HTTP looks the same from here.
+                        await self.refuse(Refused("bad_json", "the body broke off, or is not as HTTP has it"))
                         raise ClientLeft
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])

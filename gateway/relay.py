@@ -95,7 +95,7 @@ async def _attempt(x: Exchange, placement: Placement) -> None:
     outcome: Outcome = "ignored"
     late = _watch_first_token(x, placement)
     try:
-        await _exchange_with(x, placement)
+        await _exchange_unless_gone(x, placement)
         outcome = "success"
     except EngineFailed as failure:
         outcome = "failure"
@@ -127,6 +127,22 @@ def _watch_first_token(x: Exchange, placement: Placement) -> asyncio.TimerHandle
             placement.tell("timeout", x.gateway.now_ms())
 
     return asyncio.get_running_loop().call_later(timeout_ms / 1000, look)
+
+
+async def _exchange_unless_gone(x: Exchange, placement: Placement) -> None:
+    """An engine that is stopped may close its port and leave its connections open, silent, for ever."""
+    attempts = placement.state.attempts
+    attempt = asyncio.timeout(None)
+    try:
+        async with attempt:
+            attempts[attempt] = x
+            await _exchange_with(x, placement)
+    except TimeoutError:
+        if not attempt.expired():
+            raise
+        raise EngineFailed("engine_unreachable", "its port is closed, and it has not begun to answer") from None
+    finally:
+        attempts.pop(attempt, None)
 
 
 async def _exchange_with(x: Exchange, placement: Placement) -> None:

@@ -98,7 +98,8 @@ STREAM_SILENCE_SECONDS = Setting(
     "HEADWORKS_GATEWAY_STREAM_SILENCE_SECONDS",
     60.0,
     "Longest silence of an engine within a stream, after its first bytes; then the stream ends in engine_error and the "
-    "breaker is told. An engine that hangs keeps its streams open. 0: never.",
+    "breaker is told. An engine that hangs keeps its streams open. Also how long its port may refuse connections "
+    "before what it has not begun to answer is asked of another one. 0: never.",
     number(0, 86_400),
 )
 HEARTBEAT_SECONDS = Setting(

@@ -115,11 +115,13 @@ class Gateway:
         engines = EngineTokenizer(self.http, self._stands_well, self.now_ms)
         self.measure = Measure(state_dir / "artifacts", fetch, engines)
         look_seconds, stale_seconds = settings.ENGINE_LOOK_SECONDS.read(), settings.ENGINE_STALE_SECONDS.read()
-        self.engine_watch = EngineWatch(self.http, self.now_ms, look_seconds, stale_seconds)
+        gone_seconds = self.limits.stream_silence_seconds
+        self.engine_watch = EngineWatch(self.http, self.now_ms, look_seconds, stale_seconds, gone_seconds)
         self.pools = Pools(self, self.engine_watch, _pool_options(self.limits))
         self.engine_watch.held = lambda name: Held(*self.pools.held(name))
         self.schemas = Schemas(self)
         self.engine_watch.on_look = self._looked
+        self.engine_watch.on_gone = self.pools.gone
         self.engine_watch.on_restart = self.schemas.warm_up.started
         self.caches = AnswerCaches(self.http, self._stands_well, self.now_ms, self.metrics.caches)
         self.shared_breakers = SharedBreakers(self.redis, self.unix_ms, self.pools.apply_remote)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from policy.breaker import State, held_override
 from wire.snapshot import Engine, Override
 
 if TYPE_CHECKING:
+    from gateway.exchange import Exchange
     from gateway.pools.pool import PoolState
 
 
@@ -33,6 +35,8 @@ class EngineState:
     sequences: int = 0
     in_flight: int = 0
     last_used: int = 0
+    # Attempts that it may not have begun to answer (gateway/relay.py).
+    attempts: dict[asyncio.Timeout, Exchange] = field(default_factory=dict)
     # It compiles again what it knew before its start (gateway/schema_warm_up.py): others are preferred.
     warming: bool = False
 
@@ -44,6 +48,13 @@ class EngineState:
         """The breaker state that holds, overrides included."""
         forced = self.forced(unix_ms)
         return self.breaker.state(now_ms) if forced is None else forced.state
+
+    def give_up_unanswered(self) -> None:
+        """End the attempts of which nothing has been heard; each goes on as where an engine cannot be reached."""
+        now = asyncio.get_running_loop().time()
+        for attempt, x in self.attempts.items():
+            if not x.begun:
+                attempt.reschedule(now)
 
     def redacted(self, said: str) -> str:
         """What the engine said, its name in place of its address: `netloc`, `host:port`, host alone, in any case."""

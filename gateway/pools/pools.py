@@ -84,6 +84,12 @@ class Pools:
         if state is not None:
             self._pools[state.engine.pool].dispatch()
 
+    def gone(self, engine: str) -> None:
+        """An engine's port has refused connections for long: it may keep those that it has, and say nothing more."""
+        state = self._engines.get(engine)
+        if state is not None:
+            state.give_up_unanswered()
+
     def set_warming(self, engine: str, warming: bool) -> None:
         """Whether an engine is being warmed up; it is then used where no other is free."""
         state = self._engines.get(engine)

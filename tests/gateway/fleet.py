@@ -109,6 +109,7 @@ class ScriptedEngine:
         self.tokenize: Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]] = self.failing(404)
         # Its metrics page; None: it has none.
         self.page: bytes | None = None
+        self.takes_no_more = False
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -120,8 +121,14 @@ class ScriptedEngine:
         # A client that leaves cancels the handler, as it aborts a sequence in a real engine.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0, access_log=None)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self._site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await self._site.start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def close_port(self) -> None:
+        """Take no further connection, and keep those over which answers are awaited."""
+        self.takes_no_more = True
+        await self._site.stop()
 
     async def stop(self) -> None:
         if self._runner is not None:
@@ -129,7 +136,10 @@ class ScriptedEngine:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         headers = {"Content-Type": "text/plain; version=0.0.4"}
-        return web.Response(status=404) if self.page is None else web.Response(body=self.page, headers=headers)
+        answer = web.Response(status=404) if self.page is None else web.Response(body=self.page, headers=headers)
+        if self.takes_no_more:
+            answer.force_close()
+        return answer
 
     async def _tokenize(self, request: web.Request) -> web.StreamResponse:
         self.tokenize_bodies.append(await request.json())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -123,3 +124,14 @@ async def test_garbage_that_is_no_http_leaves_the_gateway_alive(shared: RunningG
         with socket.create_connection(("127.0.0.1", shared.port), timeout=5) as connection:
             connection.sendall(garbage)
     assert (await shared.call(chat()))[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/feedback"])
+async def test_a_body_that_is_no_http_is_the_clients_fault(shared: RunningGateway, path: str):
+    reader, writer = await asyncio.open_connection("127.0.0.1", shared.port)
+    head = f"POST {path} HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {KEYS['alpha']}\r\n"
+    writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\nnot a length\r\n".encode())
+    answer = await asyncio.wait_for(reader.read(), 15)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b'"code":"bad_json"' in answer
+    writer.close()

@@ -58,6 +58,36 @@ def paced(*pauses_seconds: float) -> Callable[[web.Request, dict[str, Any]], Awa
     return speak
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_an_engine_has_not_begun_while_its_port_stays_closed_is_asked_of_another(
+    engine: ScriptedEngine, second_engine: ScriptedEngine, tmp_path: Path, stream: bool
+):
+    """vLLM that is stopped can close its port and keep its connections, silent."""
+    environment = {SILENCE: str(SILENCE_SECONDS), "HEADWORKS_GATEWAY_ENGINE_LOOK_SECONDS": "0.1"}
+    content = configuration(engine.url, second_engine.url)
+    async with running_gateway(tmp_path, content, environment) as gateway:
+        engine.behave = engine.silence
+        asked = asyncio.ensure_future(gateway.call_status(chat(stream=stream, max_tokens=300)))
+        await asyncio.wait_for(engine.arrived.wait(), 10)
+        closed_at = time.monotonic()
+        await engine.close_port()
+        assert await asyncio.wait_for(asked, 15) == 200
+        assert time.monotonic() - closed_at >= SILENCE_SECONDS
+        assert len(second_engine.bodies) == 1
+        await gateway.until(lambda: gateway.metric("headworks_gateway_retries_total", pool="main"), 1, "a retry")
+
+
+async def test_what_has_begun_goes_on_behind_a_closed_port(engine: ScriptedEngine, tmp_path: Path):
+    """An engine that drains takes no connection, and ends what it has."""
+    environment = {SILENCE: str(SILENCE_SECONDS), "HEADWORKS_GATEWAY_ENGINE_LOOK_SECONDS": "0.1"}
+    async with running_gateway(tmp_path, configuration(engine.url), environment) as gateway:
+        engine.behave = paced(*[SILENCE_SECONDS / 2] * 6)
+        answer = await gateway.open_stream(chat(stream=True))
+        await answer.content.readany()
+        await engine.close_port()
+        assert (await answer.content.read()).endswith(DONE)
+
+
 async def test_a_stream_that_falls_silent_fails_and_gives_everything_back(
     impatient: RunningGateway, engine: ScriptedEngine
 ):
