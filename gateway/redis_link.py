@@ -20,6 +20,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from gateway.tasks import end
+
 log = logging.getLogger("headworks.gateway.redis")
 # Also for a TLS handshake; never on a request's way.
 _CONNECT_SECONDS = 1.0
@@ -91,8 +93,7 @@ class RedisLink:
     async def close(self) -> None:
         self.alive = False
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end(self._task)
         if self.client is not None:
             await self.client.aclose()
 

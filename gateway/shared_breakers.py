@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 
 from gateway.pools.breakers import Kind
 from gateway.redis_link import RedisLink
+from gateway.tasks import end
 from policy.breaker import State
 
 log = logging.getLogger("headworks.gateway.breakers")
@@ -96,9 +97,7 @@ class SharedBreakers:
         self._wake.set()
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(*self._tasks)
 
     def _on_up(self) -> None:
         """It may have lost what it was told."""

@@ -23,6 +23,7 @@ from redis.exceptions import RedisError
 
 from gateway.feedback import Feedback, Told
 from gateway.redis_link import RedisLink
+from gateway.tasks import end
 from wire.messages import UNREADABLE
 from wire.snapshot import Name
 
@@ -115,10 +116,7 @@ class SharedFeedback:
             del self._asking[number]
 
     async def close(self) -> None:
-        tasks = [*self._answering, *([self._listener] if self._listener else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*self._answering, *([self._listener] if self._listener else []))
 
     async def _follow(self, client: Redis) -> None:
         while True:

@@ -19,6 +19,7 @@ from typing import NamedTuple, cast
 from redis.exceptions import RedisError
 
 from gateway.redis_link import RedisLink
+from gateway.tasks import end
 from policy.bucket import BucketState
 
 log = logging.getLogger("headworks.gateway.quota")
@@ -137,8 +138,7 @@ class Ledger:
             if self.link.alive:
                 self._wake.set()
                 await asyncio.wait_for(self._idle.wait(), seconds)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end(self._task)
 
     def _on_up(self) -> None:
         self._rejoining = dict.fromkeys(self._tenants())

@@ -235,7 +235,7 @@ def test_methods_of_texts_are_there_in_loops_and_blocks_too(method: str):
 def test_a_rendering_is_held_to_its_budget():
     slow = ChatTemplate("{% set r = range(99999) | list %}{% for i in r %}{{ r | sum }}{% endfor %}", time.time)
     with pytest.raises(TooMuchWork, match=r"longer than 0\.05 s"):
-        slow.render(TALK, budget=Budget(200_000, 0.05))
+        slow.render(TALK, budget=Budget(10**12, 0.05))
     with pytest.raises(TooMuchWork, match="more than 5 passes"):
         slow.render(TALK, budget=Budget(5, 1))
     assert ChatTemplate(CHATML, time.time).render(TALK, budget=Budget(2, 1))

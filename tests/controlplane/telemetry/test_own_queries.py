@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ PRINTED = [
     for page in sorted(DOCUMENTATION.glob("*.md"))
     for block in _PRINTED.findall(page.read_text())
     for line in "".join(block).splitlines()
+    if not line.startswith("#")
 ]
 OWN_QUERIES = list(dict.fromkeys([*PAGES, *RECORDED, *RULES, *READINGS, *PRINTED]))
 
@@ -73,6 +75,9 @@ def fleet(begin_ms: int) -> list[Series]:
             add(rule["record"], labels, [round(dice.uniform(0, 1), 4) for _ in range(COUNT)])
     for gateway, count in (("gw-1", COUNT), ("gw-2", GONE)):
         add("headworks_gateway_config_revision", {"gateway": gateway}, [7.0] * count)
+        add("headworks_gateway_ledger", {"gateway": gateway, "mode": "local"}, [1.0] * count)
+        failed = {"gateway": gateway, "model": "m", "reason": "timeout"}
+        add("headworks_gateway_cache_embedding_failures_total", failed, growing(9, count))
         for tenant, pool in (("acme", "short"), ("acme", "long"), ("beta", "long")):
             whose = {"gateway": gateway, "tenant": tenant, "pool": pool, "priority_class": "normal"}
             for kind in ("prompt", "generation"):
@@ -80,6 +85,9 @@ def fleet(begin_ms: int) -> list[Series]:
             for outcome, reason in (("ok", "none"), ("refused", "tpm_limit")):
                 ended = {**whose, "outcome": outcome, "reason": reason}
                 add("headworks_gateway_requests_total", ended, growing(9, count))
+            add("headworks_gateway_slo_requests_total", {**whose, "outcome": "met"}, growing(9, count))
+            for cache, what in itertools.product(("exact", "semantic"), ("lookups", "hits", "wrong_hits")):
+                add(f"headworks_gateway_cache_{what}_total", {**whose, "cache": cache}, growing(9, count))
             for name in LATENCIES:
                 histogram(f"headworks_gateway_{name}", whose, count)
     for engine, (node, pool) in ENGINES.items():
