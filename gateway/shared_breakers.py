@@ -8,17 +8,16 @@ gateway goes by what it sees itself.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Final, cast, get_args
 
 from redis.asyncio import Redis
-from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from gateway.pools.breakers import Kind
+from gateway.redis_channels import follow
 from gateway.redis_link import RedisLink
 from gateway.tasks import end
 from policy.breaker import State
@@ -30,8 +29,6 @@ Change = Callable[[Kind, str, State, int], None]
 _KEY: Final = "headworks:breakers"
 _CHANNEL: Final = "headworks:breakers:changes"
 _TELL_SECONDS = 1.0
-_QUIET_SECONDS = 1.0
-_AGAIN_SECONDS = 0.2
 _KINDS = get_args(Kind)
 _STATES = get_args(State)
 # KEYS: the hash. ARGV: `kind name`, its state, for how long it is open, who says so, the channel. A second cooldown
@@ -136,32 +133,12 @@ class SharedBreakers:
         await cast("Awaitable[object]", told)
 
     async def _follow(self, client: Redis) -> None:
-        while True:
-            await self._found.wait()
-            # What is wrong is noticed, and said, by the link.
-            with contextlib.suppress(RedisError, OSError, TimeoutError):
-                async with client.pubsub() as channel:
-                    await channel.subscribe(_CHANNEL)
-                    await self._listen(client, channel)
-            await asyncio.sleep(_AGAIN_SECONDS)
-
-    async def _listen(self, client: Redis, channel: PubSub) -> None:
-        """Until nothing more is to be heard."""
-        asked = False
-        while self._link.alive:
-            heard = await channel.get_message(timeout=_QUIET_SECONDS)
-            if heard is None:
-                if asked:
-                    return
-                await channel.ping()
-                asked = True
-                continue
-            asked = False
-            if heard["type"] == "subscribe":
+        async def began(channels: int) -> None:
+            if channels:
                 # From here on nothing is missed, and what was before stands in the hash.
                 await self._catch_up(client)
-            elif heard["type"] == "message":
-                self._hear(heard["data"].split(b" "))
+
+        await follow(self._link, client, (_CHANNEL,), began, lambda _, data: self._hear(data.split(b" ")))
 
     async def _catch_up(self, client: Redis) -> None:
         async with asyncio.timeout(_TELL_SECONDS):

@@ -18,10 +18,10 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 from redis.asyncio import Redis
-from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from gateway.feedback import Feedback, Told
+from gateway.redis_channels import follow
 from gateway.redis_link import RedisLink
 from gateway.tasks import end
 from wire.messages import UNREADABLE
@@ -34,8 +34,6 @@ _CHANNEL: Final = "headworks:feedback"
 # That one, and each gateway's own for the answers.
 _CHANNELS = 2
 _ANSWER_SECONDS = 1.0
-_QUIET_SECONDS = 1.0
-_AGAIN_SECONDS = 0.2
 # Asked at once, by and of one gateway: whoever sends ids that nobody knows costs the others no more.
 _ASKING_MAX = 64
 
@@ -119,35 +117,16 @@ class SharedFeedback:
         await end(*self._answering, *([self._listener] if self._listener else []))
 
     async def _follow(self, client: Redis) -> None:
-        while True:
-            # What is wrong is noticed, and said, by the link.
-            with contextlib.suppress(RedisError, OSError, TimeoutError):
-                if self._link.alive:
-                    async with client.pubsub() as channel:
-                        await channel.subscribe(_CHANNEL, f"{_CHANNEL}:{self._me}")
-                        await self._listen(client, channel)
-            self._listening = False
-            await asyncio.sleep(_AGAIN_SECONDS)
+        async def began(channels: int) -> None:
+            self._listening = channels == _CHANNELS
 
-    async def _listen(self, client: Redis, channel: PubSub) -> None:
-        """Until nothing more is to be heard."""
-        asked = False
-        while self._link.alive:
-            heard = await channel.get_message(timeout=_QUIET_SECONDS)
-            if heard is None:
-                if asked:
-                    return
-                await channel.ping()
-                asked = True
-                continue
-            asked = False
-            if heard["type"] == "subscribe":
-                self._listening = heard["data"] == _CHANNELS
-            elif heard["type"] == "message":
-                try:
-                    self._hear(client, heard["channel"].decode(), heard["data"])
-                except UNREADABLE:
-                    log.warning("what was heard of feedback was not understood")
+        def hear(channel: str, data: bytes) -> None:
+            try:
+                self._hear(client, channel, data)
+            except UNREADABLE:
+                log.warning("what was heard of feedback was not understood")
+
+        await follow(self._link, client, (_CHANNEL, f"{_CHANNEL}:{self._me}"), began, hear)
 
     def _hear(self, client: Redis, channel: str, data: bytes) -> None:
         if channel != _CHANNEL:
