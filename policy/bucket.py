@@ -142,7 +142,9 @@ class Bucket:
 
     def _advance(self, now_ms: int) -> None:
         # A clock that stands still or steps back gives nothing and takes nothing.
-        elapsed = max(0, now_ms - self._updated_ms)
+        elapsed = now_ms - self._updated_ms
+        if elapsed <= 0:
+            return
         self._updated_ms += elapsed
         self._raise_level(elapsed * self._limit)
         self._forgiven = max(0, self._forgiven - elapsed * max(0, self._forgiven_under - self._limit))
