@@ -15,7 +15,9 @@ from controlplane.configs.hub import heads
 from controlplane.configs.publisher import publish
 from controlplane.core.models import Target
 from controlplane.core.tokens import new_token, token_hash
+from controlplane.telemetry import query
 from tests.controlplane.configs.live import Live, live_site
+from tests.controlplane.configs.staging import acknowledge
 from tests.controlplane.conftest import Rest
 
 
@@ -81,3 +83,26 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     directory: Path = tmp_path_factory.mktemp("live")
     with live_site(directory) as site:
         yield site
+
+
+@pytest.fixture
+def gateways(target_of: Any, fleet: Rest, newest: Callable[[], Heads]) -> Any:
+    made = [target_of("gateway", name) for name in ("gw-1", "gw-2")]
+    for gateway in made:
+        acknowledge(gateway, newest())
+    return made
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the query of a look answers: a value, None for no series, or an error. The last stays."""
+    answers: list[Any] = [1.0]
+
+    def instant(promql: str, at_ms: int) -> list[query.Sample]:
+        answer = answers[0] if len(answers) == 1 else answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return [] if answer is None else [query.Sample({}, at_ms, answer)]
+
+    monkeypatch.setattr(query, "instant", instant)
+    return answers
