@@ -57,6 +57,15 @@ def configuration(*engine_urls: str) -> dict[str, Any]:
     }
 
 
+def shared_configuration(*engine_urls: str, pools: tuple[str, ...] = ("main",)) -> dict[str, Any]:
+    """The same with the breakers of these pools held closed, for a gateway that several tests share.
+
+    What engines do wrong in one test must not keep them from the next.
+    """
+    held = {"subject_kind": "pool", "state": "closed", "owner": "ada", "reason": "tests", "expires_at_ms": 2**50}
+    return changed(configuration(*engine_urls), overrides={pool: {**held, "subject": pool} for pool in pools})
+
+
 def changed(content: dict[str, Any], **paths: Any) -> dict[str, Any]:
     """A copy with values set: `changed(c, tenants__alpha={"tpm_limit": 5})`."""
     content = copy.deepcopy(content)

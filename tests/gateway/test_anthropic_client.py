@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from anthropic import AsyncAnthropic
 
-from tests.gateway.fleet import KEYS, MODEL, RunningGateway, changed, configuration, running_gateway
+from tests.gateway.fleet import KEYS, MODEL, RunningGateway, changed, running_gateway, shared_configuration
 from tests.gateway.simulated import simulated_engine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -28,7 +28,7 @@ ASKED: dict[str, Any] = {
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
     folder = tmp_path_factory.mktemp("anthropic")
     with simulated_engine(folder) as url:
-        content = changed(configuration(url), tenants__beta={"rpm_limit": 1})
+        content = changed(shared_configuration(url), tenants__beta={"rpm_limit": 1})
         async with running_gateway(folder, content) as gateway:
             yield gateway
 

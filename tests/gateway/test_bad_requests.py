@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.gateway.fleet import KEYS, MODEL, RunningGateway, ScriptedEngine, chat, configuration, running_gateway
+from tests.gateway.fleet import KEYS, MODEL, RunningGateway, ScriptedEngine, chat, running_gateway, shared_configuration
 
 COMPLETIONS = "/v1/completions"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -26,7 +26,7 @@ async def busy() -> AsyncIterator[ScriptedEngine]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(busy: ScriptedEngine, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
-    async with running_gateway(tmp_path_factory.mktemp("shared"), configuration(busy.url)) as gateway:
+    async with running_gateway(tmp_path_factory.mktemp("shared"), shared_configuration(busy.url)) as gateway:
         yield gateway
 
 

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.settings import BODY_TIMEOUT_SECONDS, MAX_HEADER_BYTES
-from tests.gateway.fleet import KEYS, MODEL, RunningGateway, changed, configuration, running_gateway
+from tests.gateway.fleet import KEYS, MODEL, RunningGateway, changed, running_gateway, shared_configuration
 from tests.gateway.protocols import BODIES, PATHS, SpeakingEngine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -45,7 +45,9 @@ async def engine() -> AsyncIterator[SpeakingEngine]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(engine: SpeakingEngine, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
-    content = changed(configuration(engine.url), tenants__alpha={"tpm_limit": 600_000, "max_parallel_requests": 1})
+    content = changed(
+        shared_configuration(engine.url), tenants__alpha={"tpm_limit": 600_000, "max_parallel_requests": 1}
+    )
     folder = tmp_path_factory.mktemp("everywhere")
     async with running_gateway(folder, content, {BODY_TIMEOUT_SECONDS.name: "0.5"}) as gateway:
         yield gateway

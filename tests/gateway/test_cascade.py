@@ -18,10 +18,10 @@ from tests.gateway.fleet import (
     ScriptedEngine,
     changed,
     chat,
-    configuration,
     delta,
     event,
     running_gateway,
+    shared_configuration,
     usage,
 )
 
@@ -43,7 +43,7 @@ class Fleet:
         await self.gateway.publish(changed(content or self.content(), routes__all__cascade=cascade))
 
     def content(self) -> dict[str, Any]:
-        content = configuration(self.large.url)
+        content = shared_configuration(self.large.url, pools=("main", "tiny"))
         content["models"][TINY] = {"max_context_tokens": 1000, "default_max_tokens": 50, "max_tokens": 100}
         content["pools"]["tiny"] = {"model": TINY}
         content["engines"]["small"] = {"url": self.small.url, "kind": "vllm", "pool": "tiny", "served_model": "tiny"}

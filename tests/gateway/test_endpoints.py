@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.settings import RETRY_BURST as RETRIES
-from tests.gateway.fleet import KEYS, MODEL, RunningGateway, changed, configuration, running_gateway
+from tests.gateway.fleet import KEYS, MODEL, RunningGateway, changed, running_gateway, shared_configuration
 from tests.gateway.protocols import BODIES, ERROR_EVENTS, PATHS, STREAMED, SpeakingEngine, data_of, stream_parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -21,10 +21,7 @@ STREAMS = pytest.mark.parametrize("api", STREAMED)
 
 
 def never_breaking(engines: tuple[SpeakingEngine, SpeakingEngine], **paths: Any) -> dict[str, Any]:
-    """Breakers that are held closed, so that a test does not feel the failures of another."""
-    held = {"subject_kind": "pool", "subject": "main", "state": "closed", "owner": "ada", "reason": "tests"}
-    overrides = {"held": {**held, "expires_at_ms": 2**50}}
-    return changed(configuration(*(engine.url for engine in engines)), overrides=overrides, **paths)
+    return changed(shared_configuration(*(engine.url for engine in engines)), **paths)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

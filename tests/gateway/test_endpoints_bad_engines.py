@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.settings import MAX_ANSWER_BYTES, STREAM_SILENCE_SECONDS
-from tests.gateway.fleet import RunningGateway, changed, configuration, running_gateway
+from tests.gateway.fleet import RunningGateway, changed, running_gateway, shared_configuration
 from tests.gateway.protocols import BODIES, PATHS, STREAMED, WHOLE, data_of, stream_parts
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -58,13 +58,15 @@ def says(data: bytes) -> Behaviour:
 
 
 def http(body: bytes, *lines: str, kind: str = "application/json", status: str = "200 OK") -> bytes:
-    own = (f"HTTP/1.1 {status}", f"Content-Type: {kind}", *(lines or (f"Content-Length: {len(body)}",)))
+    # Said, since it is so: a gateway that took the connection for another request would meet its end.
+    own: tuple[str, ...] = (f"HTTP/1.1 {status}", f"Content-Type: {kind}", "Connection: close")
+    own += lines or (f"Content-Length: {len(body)}",)
     return "\r\n".join((*own, "", "")).encode() + body
 
 
 def events(*parts: bytes) -> bytes:
     """A stream that says its length by closing."""
-    return http(b"".join(parts), "Connection: close", kind="text/event-stream")
+    return http(b"".join(parts), "Cache-Control: no-cache", kind="text/event-stream")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -77,12 +79,7 @@ async def engine() -> AsyncIterator[RawEngine]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(engine: RawEngine, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
-    held = {"subject_kind": "pool", "subject": "main", "state": "closed", "owner": "ada", "reason": "tests"}
-    content = changed(
-        configuration(engine.url),
-        overrides={"held": {**held, "expires_at_ms": 2**50}},
-        tenants__alpha={"max_parallel_requests": 1},
-    )
+    content = changed(shared_configuration(engine.url), tenants__alpha={"max_parallel_requests": 1})
     settings = {MAX_ANSWER_BYTES.name: "100000", STREAM_SILENCE_SECONDS.name: "0.5"}
     async with running_gateway(tmp_path_factory.mktemp("bad-engines"), content, settings) as gateway:
         yield gateway

@@ -18,8 +18,8 @@ from tests.gateway.fleet import (
     ScriptedEngine,
     changed,
     chat,
-    configuration,
     running_gateway,
+    shared_configuration,
 )
 from wire.messages import Event
 
@@ -39,7 +39,9 @@ async def engine() -> AsyncIterator[ScriptedEngine]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(engine: ScriptedEngine, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
     environment = {"HEADWORKS_GATEWAY_FEEDBACK_REQUESTS": "20"}
-    async with running_gateway(tmp_path_factory.mktemp("gateway"), configuration(engine.url), environment) as gateway:
+    async with running_gateway(
+        tmp_path_factory.mktemp("gateway"), shared_configuration(engine.url), environment
+    ) as gateway:
         yield gateway
 
 

@@ -15,8 +15,8 @@ from tests.gateway.fleet import (
     ScriptedEngine,
     changed,
     chat,
-    configuration,
     running_gateway,
+    shared_configuration,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -35,7 +35,7 @@ async def engine() -> AsyncIterator[ScriptedEngine]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(engine: ScriptedEngine, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
     # The key `parked` is of the tenant `gone`.
-    content = changed(configuration(engine.url), tenants__gone={"rpm_limit": 1})
+    content = changed(shared_configuration(engine.url), tenants__gone={"rpm_limit": 1})
     async with running_gateway(tmp_path_factory.mktemp("gateway"), content) as gateway:
         yield gateway
 

@@ -25,10 +25,10 @@ from tests.gateway.fleet import (
     RunningGateway,
     ScriptedEngine,
     chat,
-    configuration,
     delta,
     event,
     running_gateway,
+    shared_configuration,
 )
 from tests.gateway.http2 import Http2Connection, http2_connection
 from tests.services import Process, free_port, service_binary
@@ -132,7 +132,7 @@ async def front(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     folder = tmp_path_factory.mktemp("front")
     certificate, port, engine = OwnCertificate(folder), free_port(), ScriptedEngine()
     await engine.start()
-    async with running_gateway(folder, configuration(engine.url)) as gateway:
+    async with running_gateway(folder, shared_configuration(engine.url)) as gateway:
         argv = argv_of(folder, certificate, gateway.port, port)
         with Process(argv, log=folder / "proxy.log") as proxy:
             await asyncio.to_thread(proxy.wait_for_port, port)

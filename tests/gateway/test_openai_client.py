@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
 
-from tests.gateway.fleet import KEYS, MODEL, RunningGateway, changed, configuration, running_gateway
+from tests.gateway.fleet import KEYS, MODEL, RunningGateway, changed, running_gateway, shared_configuration
 from tests.gateway.simulated import simulated_engine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -24,7 +24,7 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
     folder = tmp_path_factory.mktemp("openai")
     with simulated_engine(folder) as url:
         content = changed(
-            configuration(url),
+            shared_configuration(url),
             tenants__beta={"rpm_limit": 1},
             tenants__alpha={"models": {MODEL: True}},
             models__other={"max_context_tokens": 100, "default_max_tokens": 5, "max_tokens": 10},

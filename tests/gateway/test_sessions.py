@@ -21,8 +21,8 @@ from tests.gateway.fleet import (
     ScriptedEngine,
     changed,
     chat,
-    configuration,
     running_gateway,
+    shared_configuration,
     usage,
 )
 
@@ -43,7 +43,7 @@ async def running_engine() -> AsyncIterator[ScriptedEngine]:
 async def gateway(
     running_engine: ScriptedEngine, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[RunningGateway]:
-    content = configuration(running_engine.url)
+    content = shared_configuration(running_engine.url)
     async with running_gateway(tmp_path_factory.mktemp("gateway"), content) as gateway:
         yield gateway
 
@@ -59,7 +59,7 @@ def engine(running_engine: ScriptedEngine) -> ScriptedEngine:
 async def limit(gateway: RunningGateway, engine: ScriptedEngine, **limits: Any) -> None:
     """Give tenant alpha these session limits, by a configuration that is otherwise as at the beginning."""
     content = changed(
-        configuration(engine.url),
+        shared_configuration(engine.url),
         tenants__alpha={"session_limits": "agents"},
         session_limits__agents=limits,
     )
@@ -173,7 +173,7 @@ async def test_a_session_costs_no_more_than_it_may_by_the_models_prices(
     gateway: RunningGateway, engine: ScriptedEngine
 ):
     content = changed(
-        configuration(engine.url),
+        shared_configuration(engine.url),
         tenants__alpha={"session_limits": "agents"},
         session_limits__agents={"max_cost_micros": 1_000},
     )
@@ -293,7 +293,7 @@ async def test_a_call_that_no_engine_was_asked_for_is_none_of_the_session(
     gateway: RunningGateway, engine: ScriptedEngine
 ):
     content = changed(
-        configuration(engine.url),
+        shared_configuration(engine.url),
         tenants__alpha={"session_limits": "agents", "rpm_limit": 1},
         session_limits__agents={"max_iterations": 2},
     )
@@ -322,7 +322,7 @@ async def test_an_answer_from_a_cache_is_a_call_of_the_session_and_costs_no_toke
     gateway: RunningGateway, engine: ScriptedEngine
 ):
     content = changed(
-        configuration(engine.url),
+        shared_configuration(engine.url),
         tenants__alpha={"session_limits": "agents", "cache_policy": "same"},
         session_limits__agents={"max_iterations": 3, "max_tokens": 100},
         cache_policies__same={"exact": {}},
@@ -386,7 +386,7 @@ async def test_sessions_near_a_limit_and_closed_ones_are_counted_once(gateway: R
 
 
 async def test_calls_of_sessions_are_counted_without_any_limit(gateway: RunningGateway, engine: ScriptedEngine):
-    await gateway.publish(configuration(engine.url))
+    await gateway.publish(shared_configuration(engine.url))
     sessions = await gateway.metric("headworks_gateway_sessions_total", tenant="beta")
     requests = await gateway.metric("headworks_gateway_session_requests_total", tenant="beta", pool="main")
     mine = session()
@@ -401,7 +401,7 @@ async def test_calls_of_sessions_are_counted_without_any_limit(gateway: RunningG
 async def test_a_tenant_that_is_removed_while_its_body_comes_leaves_no_session(
     gateway: RunningGateway, engine: ScriptedEngine
 ):
-    with_beta = configuration(engine.url)
+    with_beta = shared_configuration(engine.url)
     await gateway.publish(with_beta)
     body = json.dumps(chat()).encode()
     rest = asyncio.Event()
@@ -420,7 +420,7 @@ async def test_a_tenant_that_is_removed_while_its_body_comes_leaves_no_session(
         return await gateway.metric("headworks_gateway_requests_in_flight") == 1
 
     await gateway.until(being_served, True, "the request to come")
-    without = configuration(engine.url)
+    without = shared_configuration(engine.url)
     del without["tenants"]["beta"]
     without["keys"] = {key: row for key, row in without["keys"].items() if row["tenant"] != "beta"}
     await gateway.publish(without)

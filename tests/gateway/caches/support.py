@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.gateway.fleet import DONE, RunningGateway, ScriptedEngine, changed, configuration, delta, event, usage
+from tests.gateway.fleet import DONE, RunningGateway, ScriptedEngine, changed, delta, event, shared_configuration, usage
 
 EMBEDDER = "acme/embed"
 # The tests' machine may be busy; what is slow is told by a test of its own.
@@ -64,7 +64,7 @@ class AnsweringEngine(ScriptedEngine):
 
 def with_policy(engine_url: str, embedder_url: str | None = None, **policy: Any) -> dict[str, Any]:
     """Both tenants have the policy `faq`. With an embedding engine it is semantic, too."""
-    content = configuration(engine_url)
+    content = shared_configuration(engine_url, pools=("main",) if embedder_url is None else ("main", "embed"))
     policy.setdefault("exact", {})
     if embedder_url is not None:
         policy.setdefault("semantic", {"embedding_model": EMBEDDER})
