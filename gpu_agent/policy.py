@@ -11,11 +11,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from wire.acts import ACTIONS, EngineArgument, FolderPath
+from wire.acts import ACTIONS
 from wire.files import read_bounded
 from wire.messages import MAX_ENGINES, UNREADABLE
 from wire.problems import type_problems
-from wire.snapshot import Name
+from wire.snapshot import EngineArgument, FolderPath, Name
 from wire.snapshot_checks import engine_url_problem
 
 _FILE_LIMIT_BYTES = 1 << 20

@@ -10,21 +10,12 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct
 
-from wire.canonical import MAX_INTEGER
 from wire.problems import Problem, type_problems
-from wire.snapshot import Act, Name
+from wire.snapshot import Act, EngineArgument, EngineArgumentValue, FolderPath, Name
 
 # An hour at most: whoever waits for longer asks again.
 Seconds = Annotated[int, Meta(ge=1, le=3600)]
 EngineModelName = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$(?!\n)")]
-FolderPath = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^/[^\x00-\x1f\x7f]*$(?!\n)")]
-# As vLLM's command line has it, without the dashes before it.
-EngineArgument = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,63}$(?!\n)")]
-# Characters that may stand in a YAML file.
-_Text = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]*$(?!\n)")]
-_Integer = Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)]
-# A share such as 0.92 is given as text: a slice holds no floats.
-EngineArgumentValue = _Text | _Integer | bool
 
 
 class Request(Struct, frozen=True, forbid_unknown_fields=True):

@@ -106,7 +106,8 @@ class EngineReport(Struct, frozen=True, omit_defaults=True):
     `condition` of one that is up: `hung` has work and does none, `paused` and `sleeping` were told to do none. Of one
     that is down: `dead` refused the connection or said that it is ill, `unreachable` did not answer at all.
     `arguments`: what it was started with, without secrets. `start_phases_ms`: how long each phase of its start took.
-    `probes`: what was tried on it, by name, and whether it held.
+    `probes`: what was tried on it, by name, and whether it held. `adapters`: LoRA adapters that it holds, and where
+    they came from; `adapter_problems`: those that it shall hold and does not, and why.
     """
 
     name: Name
@@ -121,6 +122,8 @@ class EngineReport(Struct, frozen=True, omit_defaults=True):
     model_path: LongText | UnsetType = UNSET
     model_bytes: Whole | UnsetType = UNSET
     probes: Annotated[dict[ShortText, Literal["ok", "failed"]], Meta(max_length=16)] = {}
+    adapters: Annotated[dict[ShortText, LongText], Meta(max_length=64)] = {}
+    adapter_problems: Annotated[dict[ShortText, LongText], Meta(max_length=64)] = {}
 
 
 class FoundEngine(Struct, frozen=True, omit_defaults=True):
@@ -132,11 +135,27 @@ class FoundEngine(Struct, frozen=True, omit_defaults=True):
     models: Annotated[list[ShortText], Meta(max_length=32)] = []
 
 
+class ModelFilesReport(Struct, frozen=True, omit_defaults=True):
+    """Files of a model on a node's disk, beside the manifest that says what they should be.
+
+    `whole`: every file is there, of its size and SHA-256. `present`: of its size, and not read. `partial`: some lack,
+    or are shorter. `damaged`: `detail` names what differs.
+    """
+
+    manifest: Sha256
+    folder: LongText
+    state: Literal["absent", "partial", "present", "whole", "damaged"]
+    present_bytes: Whole
+    total_bytes: Whole
+    at_ms: EpochMillis
+    detail: LongText = ""
+
+
 class ActReport(Struct, frozen=True, omit_defaults=True):
     """How far one act of the slice has come. `at_ms`: Unix time of this state; `took_ms`: from its beginning to there.
 
     `refused`: not begun, `reason` names why. `failed`: begun, and not done. `expired`: not begun in time. `detail`:
-    what was done or went wrong, in words.
+    what was done or went wrong, in words. `progress_permille`: of one that runs and can tell.
     """
 
     id: ActId
@@ -145,6 +164,7 @@ class ActReport(Struct, frozen=True, omit_defaults=True):
     took_ms: Whole = 0
     reason: ShortText = ""
     detail: LongText = ""
+    progress_permille: Annotated[int, Meta(ge=0, le=1000)] | UnsetType = UNSET
 
 
 class NodeReport(Struct, frozen=True, omit_defaults=True):
@@ -169,6 +189,7 @@ class NodeReport(Struct, frozen=True, omit_defaults=True):
     allowed_acts: Annotated[
         dict[ShortText, Annotated[list[ShortText], Meta(max_length=64)]], Meta(max_length=MAX_ENGINES + 1)
     ] = {}
+    model_files: Annotated[list[ModelFilesReport], Meta(max_length=64)] = []
 
 
 class Event(Struct, frozen=True, forbid_unknown_fields=True):

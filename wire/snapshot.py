@@ -84,6 +84,7 @@ class Tenant(Struct, frozen=True, omit_defaults=True):
     """Limits of one tenant. An absent limit is no limit; absent `models`/`priority_classes` allow all.
 
     `daily_token_budget` is of a calendar day in `time_zone` (an IANA name). What holds at a time: policy/limits.py.
+    `pins`: what clients call a model → the version of it that this tenant stays with; goes before the alias.
     """
 
     weight: Positive = 1
@@ -103,6 +104,7 @@ class Tenant(Struct, frozen=True, omit_defaults=True):
     session_limits: str | UnsetType = UNSET
     cache_policy: str | UnsetType = UNSET
     schema_limits: SchemaLimits = SchemaLimits()
+    pins: dict[ModelName, ModelName] = {}
 
 
 class Key(Struct, frozen=True, omit_defaults=True):
@@ -179,7 +181,8 @@ class CachePolicy(Struct, frozen=True, omit_defaults=True):
 class Model(Struct, frozen=True, omit_defaults=True):
     """`tokenizer` and `chat_template` are SHA-256 of artifacts: a Hugging Face tokenizer.json, a Jinja template.
 
-    Prices are of a token, in millionths of whatever money the fleet is accounted in.
+    Prices are of a token, in millionths of whatever money the fleet is accounted in. `adapter`: it is this LoRA adapter
+    of the engines in its routes' pools, which serve another model beside it.
     """
 
     max_context_tokens: Positive
@@ -191,6 +194,7 @@ class Model(Struct, frozen=True, omit_defaults=True):
     prompt_token_cost_micros: Count = 0
     output_token_cost_micros: Count = 0
     cache_policy: str | UnsetType = UNSET
+    adapter: Name | UnsetType = UNSET
 
 
 class Alias(Struct, frozen=True):
@@ -219,7 +223,8 @@ class Pool(Struct, frozen=True, omit_defaults=True):
     """Engines that serve one model version for one kind of work.
 
     `max_concurrency`: requests at its engines together, over all gateways. `adaptive_concurrency`: gateways find the
-    number themselves, from time to first token and queue time, `max_concurrency` being the most.
+    number themselves, from time to first token and queue time, `max_concurrency` being the most. `adapters`: LoRA
+    adapters that each of its engines holds.
     """
 
     model: str
@@ -235,6 +240,7 @@ class Pool(Struct, frozen=True, omit_defaults=True):
     e2e_slo_ms: Millis | UnsetType = UNSET
     objective_permille: PerMille = 950
     breaker: BreakerThresholds = BreakerThresholds()
+    adapters: NameSet = {}
 
 
 class Engine(Struct, frozen=True, omit_defaults=True):
@@ -323,10 +329,22 @@ class GatewaySnapshot(Struct, frozen=True, tag_field="kind", tag="gateway"):
     overrides: dict[Name, Override] = {}
 
 
+FolderPath = Annotated[str, Meta(min_length=1, max_length=1000, pattern=r"^/[^\x00-\x1f\x7f]*$(?!\n)")]
+# As vLLM's command line has it, without the dashes before it.
+EngineArgument = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,63}$(?!\n)")]
+# Characters that may stand in a YAML file.
+_Text = Annotated[str, Meta(max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]*$(?!\n)")]
+_Integer = Annotated[int, Meta(ge=-MAX_INTEGER, le=MAX_INTEGER)]
+# A share such as 0.92 is given as text: a slice holds no floats.
+EngineArgumentValue = _Text | _Integer | bool
+
+
 class NodeEngine(Struct, frozen=True, omit_defaults=True):
     """An engine as its node's agent needs it: where to find it, and the labels to give it.
 
     `served_model`: the name that the engine itself knows the model by. `cordoned`: it, or its node, takes no new work.
+    `arguments`: what it shall be started with, as its pool says. `adapters`: the LoRA adapters that it shall hold, by
+    the folder on this node.
     """
 
     url: str
@@ -335,6 +353,8 @@ class NodeEngine(Struct, frozen=True, omit_defaults=True):
     model: str
     served_model: str = ""
     cordoned: bool = False
+    arguments: Annotated[dict[EngineArgument, EngineArgumentValue], Meta(max_length=64)] = {}
+    adapters: Annotated[dict[Name, FolderPath], Meta(max_length=64)] = {}
 
 
 class Act(Struct, frozen=True, omit_defaults=True):

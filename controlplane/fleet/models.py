@@ -50,11 +50,16 @@ class Gpu(models.Model):
 
 
 class Artifact(models.Model):
-    """A file that targets fetch by its SHA-256: a tokenizer or a chat template. Immutable."""
+    """A file that targets fetch by its SHA-256. Immutable."""
 
     sha256 = models.CharField(max_length=64, unique=True)
     kind = models.CharField(
-        max_length=32, choices=[("tokenizer", _("tokenizer")), ("chat_template", _("chat template"))]
+        max_length=32,
+        choices=[
+            ("tokenizer", _("tokenizer")),
+            ("chat_template", _("chat template")),
+            ("model_manifest", _("manifest of model files")),
+        ],
     )
     name = models.CharField(max_length=200)
     size_bytes = models.PositiveBigIntegerField()
@@ -76,6 +81,13 @@ class Model(models.Model):
     output_token_cost_micros = models.PositiveBigIntegerField(default=0)
     # The name of one; whether there is one is checked where the whole configuration is.
     cache_policy = models.CharField(max_length=63, blank=True)
+    # The LoRA adapter of its pools' engines that it is; empty: a model of its own.
+    adapter = models.CharField(max_length=63, blank=True)
+    # What its files should be on each node that serves it, and where they lie there.
+    manifest = models.ForeignKey(Artifact, null=True, on_delete=models.PROTECT, related_name="manifest_of")
+    files_folder = models.CharField(max_length=1000, blank=True)
+    # Phase of a start → the most that it may take, in ms; "total" is the whole start.
+    cold_start_budget_ms = models.JSONField(default=dict)
 
     def __str__(self) -> str:
         return self.name
@@ -86,6 +98,61 @@ class Alias(models.Model):
 
     name = models.CharField(max_length=200, unique=True)
     model = models.ForeignKey(Model, on_delete=models.PROTECT, related_name="aliases")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ModelVersion(models.Model):
+    """One version of what clients call `family`; the newest is the one that was published last.
+
+    Clients reach it by the name of its model, or by the family: the alias of that name follows the newest, unless their
+    tenant is pinned to another.
+    """
+
+    family = models.CharField(max_length=200)
+    version = models.CharField(max_length=63)
+    model = models.OneToOneField(Model, on_delete=models.CASCADE, related_name="version")
+    published_at = models.DateTimeField(auto_now_add=True)
+    # When its pools were last seen with a request; null: not yet.
+    used_at = models.DateTimeField(null=True)
+    retired_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["family", "version"], name="one_version_a_family")]
+        ordering: ClassVar = ["family", "-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.version}"
+
+
+class NodeModelFiles(models.Model):
+    """What a node's agent last said of a model's files on its disk (wire.messages.ModelFilesReport)."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="model_files")
+    manifest = models.CharField(max_length=64)
+    folder = models.CharField(max_length=1000)
+    state = models.CharField(max_length=16)
+    present_bytes = models.PositiveBigIntegerField(default=0)
+    total_bytes = models.PositiveBigIntegerField(default=0)
+    detail = models.CharField(max_length=2000, blank=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["node", "manifest", "folder"], name="model_files_once_a_node")
+        ]
+        ordering: ClassVar = ["node", "folder"]
+
+
+class CompatibilityRule(models.Model):
+    """What must hold of the engines of a pool before requests are sent there, in the form of `fleet.compatibility`."""
+
+    name = models.CharField(max_length=63, unique=True)
+    rule = models.JSONField(default=dict)
+    reason = models.CharField(max_length=500)
+    stops = models.BooleanField(default=True)
+    enabled = models.BooleanField(default=True)
 
     def __str__(self) -> str:
         return self.name
@@ -130,6 +197,10 @@ class Pool(models.Model):
     breaker_window_ms = models.PositiveBigIntegerField(default=30_000)
     breaker_cooldown_ms = models.PositiveBigIntegerField(default=10_000)
     breaker_half_open_probes = models.PositiveBigIntegerField(default=3)
+    # What its engines shall be started with, as on vLLM's command line without the dashes.
+    engine_arguments = models.JSONField(default=dict)
+    # LoRA adapters that each of its engines shall hold: name → folder on the node.
+    adapters = models.JSONField(default=dict)
 
     def __str__(self) -> str:
         return self.name
@@ -155,6 +226,8 @@ class Engine(models.Model):
     url = models.CharField(max_length=300)
     served_model = models.CharField(max_length=200)
     cordoned = models.BooleanField(default=False)
+    # What keeps it out of service beside people's cordons, such as `rollout 12`; empty: nothing does.
+    held_out_by = models.CharField(max_length=63, blank=True)
     # Fernet token of the engine's own API key; empty where it has none.
     encrypted_api_key = models.TextField(blank=True)
     # Reported by the agent, or given by hand where no agent watches it.
@@ -207,6 +280,7 @@ class Act(models.Model):
     detail = models.CharField(max_length=2000, blank=True)
     state_at = models.DateTimeField()
     took_ms = models.PositiveBigIntegerField(default=0)
+    progress_permille = models.PositiveIntegerField(null=True)
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["state", "expires_at"], name="act_by_state")]

@@ -72,6 +72,8 @@ class Tenant(models.Model):
     cache_policy = models.ForeignKey(CachePolicy, null=True, on_delete=models.PROTECT, related_name="tenants")
     # In the form of `wire.snapshot.SchemaLimits`; what is absent is as there.
     schema_limits = models.JSONField(default=dict)
+    # What clients call a model → the version of it that this tenant stays with.
+    pins = models.JSONField(default=dict)
     created_at = models.DateTimeField(auto_now_add=True)
     # Last: from here on `models` in this class is the field. Scripts know it by this name.
     models = models.JSONField(null=True)
