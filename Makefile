@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 IMAGE_LOCKS := deploy/docker/locks
-BENCHMARKS := config_push fairness gateway overload quota_race telemetry agent
+BENCHMARKS := config_push fairness gateway overload quota_race telemetry agent rollout
 
 # A shell's own Python set-up must not leak into ours.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV DJANGO_SETTINGS_MODULE PIP_USER PIP_TARGET PIP_PREFIX

@@ -70,8 +70,31 @@ app.conf.update(
             "schedule": 2.0,
             "options": {"expires": 10},
         },
+        # A commit asks for it at once; this finds what was due by time, and what a worker that died had begun.
+        "work-on-batches": {
+            "task": "controlplane.batches.tasks.work",
+            "schedule": 2.0,
+            "options": {"expires": 10},
+        },
+        "prune-batches": {"task": "controlplane.batches.tasks.prune_batches", "schedule": crontab(minute="57")},
+        # A write asks for it at once; this finds what time, agents and gateways did.
+        "look-at-rollouts": {
+            "task": "controlplane.rollouts.tasks.look",
+            "schedule": 2.0,
+            "options": {"expires": 10},
+        },
+        "retire-idle-versions": {
+            "task": "controlplane.routing.tasks.retire_idle_versions",
+            "schedule": crontab(minute="27"),
+        },
         "forget-answers": {"task": "controlplane.core.tasks.forget_answers", "schedule": 600.0},
         "forget-sessions": {"task": "controlplane.core.tasks.forget_sessions", "schedule": 600.0},
+        "run-what-ifs": {
+            "task": "controlplane.planner.tasks.run_what_ifs",
+            "schedule": 2.0,
+            "options": {"expires": 10},
+        },
+        "prune-what-ifs": {"task": "controlplane.planner.tasks.prune_what_ifs", "schedule": crontab(minute="27")},
         "prune-revisions": {"task": "controlplane.configs.tasks.prune_revisions", "schedule": crontab(minute="17")},
     },
 )

@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from controlplane import config_commands
 from controlplane import settings_rows as rows
+from controlplane.batches import commands as batch_commands
+from controlplane.batches import settings_rows as batch_rows
 from controlplane.core import oidc_rows
 from controlplane.core.kept import CannotStart
 from controlplane.demo.ports import FIRST_PORT_MAX
+from controlplane.fleet import manifest_command, version_commands
+from controlplane.planner import plan_command, what_if_commands
+from controlplane.rollouts import commands as rollout_commands
 from controlplane.telemetry import settings_rows as telemetry_rows
 from wire.settings import BadSetting, check_all, whole_number
 
@@ -35,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     os.umask(0o077)
     arguments = _parser().parse_args(argv)
     try:
-        check_all((*rows.SETTINGS, *telemetry_rows.SETTINGS, *oidc_rows.SETTINGS))
+        check_all((*rows.SETTINGS, *telemetry_rows.SETTINGS, *batch_rows.SETTINGS, *oidc_rows.SETTINGS))
         return int(arguments.run(arguments) or 0)
     except (BadSetting, CannotStart) as error:
         print(f"headworks: {error}", file=sys.stderr)
@@ -87,6 +92,12 @@ def _parser() -> argparse.ArgumentParser:
     join.add_argument("kind", choices=["gateway", "node"])
     join.add_argument("--name", default="", help="the only name it is good for (default: any)")
     config_commands.add_to(commands, _unit_from_shell)
+    version_commands.add_to(commands, _unit_from_shell)
+    rollout_commands.add_to(commands, _unit_from_shell)
+    plan_command.add_to(commands)
+    what_if_commands.add_to(commands, _unit_from_shell)
+    manifest_command.add_to(commands)
+    batch_commands.add_to(commands, _unit_from_shell)
     add(
         "export-metrics",
         _export_metrics,

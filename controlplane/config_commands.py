@@ -133,10 +133,11 @@ def _document_in(file: str, *, allow_removals: bool) -> Callable[[UnitOfWork], S
         from controlplane.configs.bulk import apply_document
         from controlplane.configs.document import document_now
         from controlplane.configs.document_text import read_document
+        from controlplane.configs.edits import checked_document
         from controlplane.core.preconditions import entity_tag
 
-        given, before = read_document(text, json=file.endswith(".json")), document_now()
-        done = apply_document(unit, before, given, allow_removals=allow_removals)
+        checked, before = checked_document(read_document(text, json=file.endswith(".json"))), document_now()
+        done = apply_document(unit, before, checked, allow_removals=allow_removals)
         return Seen(entity_tag(before), done["diff"])
 
     return apply

@@ -12,6 +12,7 @@ from cryptography.fernet import Fernet
 from django.utils.translation import gettext_lazy as _
 
 from controlplane import settings_rows as rows
+from controlplane.batches import settings_rows as batch_rows
 from controlplane.core import kept
 
 BASE_DIR = Path(__file__).resolve().parent
@@ -154,6 +155,8 @@ SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if _https else Non
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 DATA_UPLOAD_MAX_MEMORY_SIZE = rows.BODY_MAX_BYTES.read()
+# Where the folder of batches is there already, as a volume is: a long file may be more than the place for small ones.
+FILE_UPLOAD_TEMP_DIR = str(batch_rows.folder()) if batch_rows.folder().is_dir() else None
 
 HEADWORKS_REDIS_URL = rows.REDIS_URL.read()
 CELERY_BROKER_URL = HEADWORKS_REDIS_URL or "filesystem://"

@@ -391,6 +391,19 @@ ACTS_KEEP_DAYS = Setting(
     "Acts that ended so long ago are forgotten; the audit keeps who asked for them.",
     whole_number(1, 3650),
 )
+WHAT_IFS_KEEP_DAYS = Setting(
+    "HEADWORKS_WHAT_IFS_KEEP_DAYS",
+    90,
+    "What-if runs that ended so long ago are forgotten, with their reports.",
+    whole_number(1, 3650),
+)
+VERSION_IDLE_DAYS = Setting(
+    "HEADWORKS_VERSION_IDLE_DAYS",
+    14,
+    "A version of a model that is not the newest, and that nobody asked for in so many days, is retired: its engines "
+    "are drained, and stopped or put to sleep where their nodes allow. 0: never by itself.",
+    whole_number(0, 3650),
+)
 LITELLM_AT_ROOT = Setting(
     "HEADWORKS_LITELLM_AT_ROOT",
     False,

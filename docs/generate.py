@@ -18,6 +18,7 @@ SETTINGS_MODULES = {
     "controlplane.settings_rows": "Control plane",
     "controlplane.core.oidc_rows": "Control plane: log-in by an OpenID Connect provider",
     "controlplane.telemetry.settings_rows": "Control plane: metrics, decisions, recorded series",
+    "controlplane.batches.settings_rows": "Control plane: batches and their files",
     "gateway.settings": "Gateway",
     "gpu_agent.settings": "Agent on a GPU node",
     "gpu_agent.merged.settings": "Merged page of Triton and vLLM",

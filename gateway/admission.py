@@ -57,6 +57,8 @@ def _end_within(x: Exchange, timeout_ms: int) -> None:
 
 def find_tenant(x: Exchange) -> tuple[str, Tenant]:
     """Raises: Refused (`missing_key`, `unknown_key`), NotAdmitted (`key_blocked`, `key_expired`, `tenant_blocked`)."""
+    if x.line is not None:
+        return x.line.tenant(x)
     secret = tenant_key(x)
     if not secret:
         raise Refused("missing_key", "send the tenant's key as `Authorization: Bearer hw-…` or `X-Api-Key: hw-…`")
@@ -92,7 +94,9 @@ async def read(x: Exchange) -> None:
         x.start_heartbeat()
     elif timeout_ms := _read_timeout_ms(x):
         _end_within(x, timeout_ms)
-    x.model_name = x.view.model_called(x.ask.model)
+    x.model_name = x.view.model_called(x.ask.model, x.tenant)
+    if x.ask.model in x.tenant.pins:
+        x.note(pinned=1)
     check_model(x.tenant, x.ask.model, x.model_name, x.view.snapshot.models)
     x.model = x.view.snapshot.models[x.model_name]
 
@@ -126,7 +130,7 @@ async def route(x: Exchange) -> None:
     )
     x.note(prompt_tokens=facts.prompt_tokens, max_tokens=facts.max_tokens)
     # Weights spread load; nobody gains by guessing the draw.
-    result = choose_route(x.view.routes, facts, random.random())  # noqa: S311
+    result = choose_route(x.view.routes_for(x.model_name), facts, random.random())  # noqa: S311
     if result.reason == "rejected":
         raise Refused("rejected_by_route", result.message)
     if result.reason == "no_route":

@@ -10,6 +10,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from gateway import settings
 from gateway.admission import bearer, find_tenant
+from gateway.batches.calls import answer as answer_batches
+from gateway.batches.calls import is_call
 from gateway.exchange import ClientLeft, Exchange, Message, Receive, Send
 from gateway.feedback import PATH as FEEDBACK_PATH
 from gateway.feedback import take_feedback
@@ -31,6 +33,7 @@ class App:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._metrics_token = settings.METRICS_TOKEN.read().encode()
+        self._batch_class = settings.BATCH_CLASS.read()
         self._tells_saturation = settings.NOT_READY_WHEN_SATURATED.read()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -44,7 +47,7 @@ class App:
                 return
             endpoint = ENDPOINTS.get(scope["path"])
             if endpoint is None:
-                await self._get(x)
+                await (self._batches(x) if is_call(scope["path"]) else self._get(x))
                 return
             _need_method(x, "POST")
             self._need_ready()
@@ -61,6 +64,11 @@ class App:
         self._need_ready()
         with suppress(ClientLeft), refusing():
             await take_feedback(x)
+
+    async def _batches(self, x: Exchange) -> None:
+        self._need_ready()
+        batches = self._gateway.batches
+        await answer_batches(x, None if batches is None else batches.link, self._batch_class)
 
     async def _get(self, x: Exchange) -> None:
         path = x.scope["path"]

@@ -16,6 +16,7 @@ from pathlib import Path
 import uvloop
 
 from gateway import settings
+from gateway.batches.batches import Batches
 from gateway.push import SeriesPush
 from gateway.server import (
     CannotStart,
@@ -56,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 after a drain, 1 where the gateway cannot start or go on, 2 for a bad setting; stderr says why."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     _allow_many_sockets()
-    _calm_collector()
+    calm_collector()
     # A batch here is one request's few texts: handing them to a thread pool costs more than it saves.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
@@ -74,7 +75,7 @@ def _allow_many_sockets() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _calm_collector() -> None:
+def calm_collector() -> None:
     """Collections that no stream notices: of young objects in small numbers, and of all by `_collect_in_quiet` alone.
 
     What is imported lives for ever and is left out. 2,000 streams are some 250,000 objects, which take 100 ms to walk.
@@ -119,6 +120,8 @@ async def serve(options: Options) -> int:
     pushing = asyncio.create_task(series.run(), name="metrics")
     telling = Telling(client, gateway.decisions, gateway.sketches, gateway.feedback_events)
     told = asyncio.create_task(telling.run(), name="decisions")
+    gateway.batches = batches = Batches(gateway, client)
+    running_lines = asyncio.create_task(batches.runner.run(), name="lines of batches")
     stop = asyncio.create_task(_until_asked_to_stop(), name="signal")
     renewing = asyncio.create_task(_renew(server, certificate), name="certificate")
     collecting = asyncio.create_task(_collect_in_quiet(gateway), name="collector")
@@ -131,14 +134,15 @@ async def serve(options: Options) -> int:
         if follower.done():
             # Without it new limits, blocked keys and cordons would never arrive again.
             log.error("the configuration is no longer followed", exc_info=follower.exception())
+        batches.runner.drain()
         await _drain(gateway, server, serving)
-        for task in (pushing, told):
+        for task in (pushing, told, running_lines):
             task.cancel()
-        await asyncio.wait((pushing, told))
-        await asyncio.gather(series.end(), telling.end())
+        await asyncio.wait((pushing, told, running_lines))
+        await asyncio.gather(series.end(), telling.end(), batches.runner.end())
         return 1 if follower.done() else 0
     finally:
-        tasks = (pushing, told, follower, stop, renewing, collecting, serving)
+        tasks = (pushing, told, running_lines, follower, stop, renewing, collecting, serving)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

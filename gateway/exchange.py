@@ -7,7 +7,7 @@ import contextlib
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from gateway.errors import error_body, error_event
@@ -23,6 +23,7 @@ from policy.routing import RouteResult
 from wire.snapshot import Model, Tenant
 
 if TYPE_CHECKING:
+    from gateway.batches.line_run import LineRun
     from gateway.caches.caches import CacheUse
     from gateway.cascade import Small
     from gateway.pools import Placement
@@ -62,6 +63,8 @@ class Exchange:
         self.arrived = time.monotonic()
         self.headers: dict[bytes, bytes] = {}
         self.request_id = b""
+        # A line of a batch: nobody sent it, and no key names its tenant.
+        self.line: LineRun | None = None
         # identify
         self.tenant_name = ""
         self.tenant: Tenant
@@ -170,6 +173,21 @@ class Exchange:
         finally:
             self.body_read_seconds = time.monotonic() - begun
 
+    async def body_parts(self) -> AsyncIterator[bytes]:
+        """The body as it comes, for one that is passed on. Raises: Refused (`body_too_slow`), ClientLeft."""
+        seconds = self.gateway.limits.body_timeout_seconds
+        while not self.body_is_read:
+            try:
+                async with asyncio.timeout(seconds):
+                    message = await self._receive()
+            except TimeoutError:
+                raise Refused("body_too_slow", f"nothing of the body has come for {seconds:g} s") from None
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            self.body_is_read = not message.get("more_body")
+            if part := message.get("body", b""):
+                yield part
+
     def cancel_when_client_leaves(self) -> None:
         """From now on a disconnect cancels this request's task, wherever it stands. Call it after the body is read."""
         task = asyncio.current_task()
@@ -229,6 +247,15 @@ class Exchange:
         finally:
             self.body_write_seconds = time.monotonic() - begun
 
+    async def answer_parts(self, status: int, headers: Iterable[Header], parts: AsyncIterator[bytes]) -> None:
+        """An answer that is passed on as it comes. Where `parts` break off, so does it: its length is not kept."""
+        self.begun = True
+        await self._send_head(status, headers)
+        async for part in parts:
+            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        self.stop_watching()
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
     async def answer_json(self, status: int, body: bytes, headers: Iterable[Header] = ()) -> None:
         await self.answer(status, (_JSON, *self.own_headers(), *headers), body)
 
@@ -261,7 +288,11 @@ class Exchange:
         self.stop_watching()
         if last and self.on_part is not None:
             self.on_part(last)
-        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+        begun = time.monotonic()
+        try:
+            await self._send({"type": "http.response.body", "body": last, "more_body": False})
+        finally:
+            self.body_write_seconds += time.monotonic() - begun
 
     async def end_heartbeat(self) -> None:
         """No comment is sent any more. `headers_sent` says from now on whether a stream was begun by one."""
@@ -339,7 +370,7 @@ class Exchange:
 
     def settle(self) -> None:
         """Give the quota back but for what was used. Only the first call counts."""
-        if self.lease is not None:
+        if self.lease is not None and not self.lease.settled:
             self.lease.settle(sum(self.used_tokens()) + self.small_tokens, reached_engine=self.reached_engine)
         if self.session is not None:
             self.session.settle(*self.used_tokens(), counts=self.reached_engine or self.begun)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,6 +17,7 @@ from gateway.caches.room import Answer
 from gateway.caches.semantic import Shared
 from gateway.refusals import Refused
 from policy.asks.body import bad_field, fields_of
+from policy.bucket import Bucket, Wait
 from wire.messages import Event
 from wire.problems import cut
 
@@ -88,6 +89,34 @@ class RecentRequests:
         return self._by_id.get((tenant, request_id))
 
 
+class FeedbackRate:
+    """How many calls each tenant may make: `per_minute`, also all at once, refilled evenly."""
+
+    def __init__(self, per_minute: int, now_ms: Callable[[], int]) -> None:
+        self._per_minute, self._now_ms = per_minute, now_ms
+        self._buckets: dict[str, Bucket] = {}
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def take(self, tenant: str, tenants: Container[str]) -> None:
+        """Count a call of one of `tenants`. Raises: Refused (`feedback_limit`)."""
+        now_ms = self._now_ms()
+        bucket = self._buckets.get(tenant)
+        if bucket is None:
+            # Of those that are gone nothing is kept.
+            self._buckets = {name: held for name, held in self._buckets.items() if name in tenants}
+            bucket = self._buckets[tenant] = Bucket(self._per_minute, now_ms, lease_ms=0)
+        obstacle = bucket.take(1, now_ms)
+        if isinstance(obstacle, Wait):
+            raise Refused(
+                "feedback_limit",
+                f"a tenant may send feedback {self._per_minute} times a minute to one gateway",
+                retry_after_seconds=obstacle.wait_ms / 1000,
+                numbers={"limit": self._per_minute},
+            )
+
+
 class FeedbackEvents:
     """Reports that wait to be told to the control plane; `note_dropped` hears of each that gave way to a newer one."""
 
@@ -126,10 +155,11 @@ def remember(x: Exchange, outcome: str, reason: str) -> None:
 async def take_feedback(x: Exchange) -> None:
     """Answers {request_id, verdict, cache, effect}, as `Told` says.
 
-    Raises: Refused and NotAdmitted (`unknown_request`, `bad_json`, `bad_field`, those of the key and the body),
-    ClientLeft.
+    Raises: Refused and NotAdmitted (`unknown_request`, `feedback_limit`, `bad_json`, `bad_field`, those of the key and
+    the body), ClientLeft.
     """
     x.tenant_name, _ = find_tenant(x)
+    x.gateway.feedback_rate.take(x.tenant_name, x.view.snapshot.tenants)
     feedback = _read(await x.read_body())
     told = await apply(x.gateway, x.tenant_name, feedback)
     if told is None:

@@ -1,4 +1,4 @@
-"""What the gateway measures of itself (`headworks_gateway_*`), on a registry of its own.
+"""What the gateway measures of itself (`headworks_gateway_*`), on registries of its own.
 
 Labels hold configured names only: what a client sends and nobody configured is counted under `unknown`.
 """
@@ -6,17 +6,18 @@ Labels hold configured names only: what a client sends and nobody configured is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gateway.batches.metrics import RoomMoment, line_families
 from gateway.caches.counting import CacheCounters
 from gateway.engine_watch import LookRow
+from gateway.families import Families, Family
 from gateway.look_metrics import look_families
 from gateway.pattern_metrics import PatternMetrics
 from gateway.pool_metrics import pool_families
@@ -49,13 +50,13 @@ class Metrics:
     """Counts requests. Rows that only exist at the moment of a scrape come from `MomentCollector`."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.families = Families()
 
-        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-            return Histogram(f"headworks_gateway_{name}", text, _LABELS, buckets=buckets, registry=self.registry)
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Family[Histogram]:
+            return self.families.histogram(name, text, _LABELS, buckets)
 
-        def counter(name: str, text: str, labels: tuple[str, ...] = _LABELS) -> Counter:
-            return Counter(f"headworks_gateway_{name}", text, labels, registry=self.registry)
+        def counter(name: str, text: str, labels: tuple[str, ...] = _LABELS) -> Family[Counter]:
+            return self.families.counter(name, text, labels)
 
         self._requests = counter(
             "requests_total",
@@ -101,24 +102,18 @@ class Metrics:
         self._decisions_dropped = counter(
             "decisions_dropped_total", "Decisions that gave way to newer ones before they were sent.", ("kind",)
         )
-        self._sketches_dropped = counter(
-            "sketches_dropped_total", "Rows of per-minute sketches that gave way before they were sent.", ()
+        self._sketches_dropped = self.families.total(
+            "sketches_dropped_total", "Rows of per-minute sketches that gave way before they were sent."
         )
-        self.patterns = PatternMetrics(self.registry)
-        self.caches = CacheCounters(self.registry)
+        self.patterns = PatternMetrics(self.families)
+        self.caches = CacheCounters(self.families)
         self._series: dict[tuple[str, str, str], _Series] = {}
-        self._body_series: dict[tuple[str, str], tuple[Counter, Counter]] = {}
-        self._measured_series: dict[tuple[str, str], Counter] = {}
-        self._request_series: dict[tuple[str, str, str, str, str], Any] = {}
 
     def request(self, pool: str, tenant: str, priority_class: str, outcome: str, reason: str) -> None:
-        key = (pool, tenant, priority_class, outcome, reason)
-        series = self._request_series.get(key)
-        if series is None:
-            series = self._request_series[key] = self._requests.labels(*key)
-        series.inc()
+        self._requests.labels(pool, tenant, priority_class, outcome, reason).inc()
 
     def series(self, pool: str, tenant: str, priority_class: str) -> _Series:
+        """What counts a request that an engine was asked for: all of it is about to change."""
         key = (pool, tenant, priority_class)
         series = self._series.get(key)
         if series is None:
@@ -130,6 +125,8 @@ class Metrics:
                 prompt_tokens=self._prompt.labels(*key),
                 generation_tokens=self._generation.labels(*key),
             )
+        for family in (self._ttft, self._tpot, self._e2e, self._queue, self._prompt, self._generation):
+            family.touch(key)
         return series
 
     def retry(self, pool: str) -> None:
@@ -142,11 +139,7 @@ class Metrics:
         self._warmed_schemas.labels(pool).inc()
 
     def measured(self, model: str, source: str) -> None:
-        key = (model, source)
-        series = self._measured_series.get(key)
-        if series is None:
-            series = self._measured_series[key] = self._measured.labels(*key)
-        series.inc()
+        self._measured.labels(model, source).inc()
 
     def left_max_tokens_open(self, pool: str, tenant: str) -> None:
         self._without_max_tokens.labels(pool, tenant).inc()
@@ -159,12 +152,8 @@ class Metrics:
         self._after_cancel.labels(pool, tenant).inc(after_cancel_tokens)
 
     def body_seconds(self, pool: str, tenant: str, read_seconds: float, write_seconds: float) -> None:
-        key = (pool, tenant)
-        series = self._body_series.get(key)
-        if series is None:
-            series = self._body_series[key] = (self._body_read.labels(*key), self._body_write.labels(*key))
-        series[0].inc(read_seconds)
-        series[1].inc(write_seconds)
+        self._body_read.labels(pool, tenant).inc(read_seconds)
+        self._body_write.labels(pool, tenant).inc(write_seconds)
 
     def dropped_decision(self, kind: str) -> None:
         self._decisions_dropped.labels(kind).inc()
@@ -172,13 +161,14 @@ class Metrics:
     def dropped_sketches(self, count: int) -> None:
         self._sketches_dropped.inc(count)
 
-    def families(self, now: Moment) -> Iterator[Metric]:
-        """All that is measured, counted and seen. It takes milliseconds: call it in a thread."""
-        return chain(self.registry.collect(), MomentCollector(now).collect())
+    def few(self, now: Moment) -> Iterator[Metric]:
+        """What is seen now, and what is counted without labels."""
+        return chain(self.families.others.collect(), MomentCollector(now).collect())
 
     async def page(self, now: Moment) -> bytes:
         """The text page. It is written in a thread: thousands of series take longer than a stream may wait."""
-        return await asyncio.to_thread(lambda: generate_latest(self.registry) + generate_latest(MomentCollector(now)))
+        registry = self.families.registry
+        return await asyncio.to_thread(lambda: generate_latest(registry) + generate_latest(MomentCollector(now)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +184,7 @@ class Moment:
     pools: list[PoolMoment]
     looks: list[LookRow]
     ledger: LedgerMoment
+    rooms: Sequence[RoomMoment] = ()
 
 
 class MomentCollector(Collector):
@@ -234,3 +225,4 @@ class MomentCollector(Collector):
         yield from pool_families(now.pools)
         yield from look_families(now.looks)
         yield from ledger_families(now.ledger)
+        yield from line_families(now.rooms)

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from gateway.families import Families
 
 _BY_TENANT = ("pool", "tenant")
 _CALLS = (1, 2, 3, 5, 8, 10, 15, 20, 30, 50, 100, 200, 500, 1000)
-# Series are looked up once; there are as many as configured pools, tenants and ceilings make.
-_SERIES_CACHED = 10_000
 
 
 class PatternMetrics:
-    """Counters and a histogram on `registry`."""
+    """Counters and a histogram among `families`."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, labels: tuple[str, ...]) -> Counter:
-            return Counter(f"headworks_gateway_{name}", text, labels, registry=registry)
-
+    def __init__(self, families: Families) -> None:
+        counter = families.counter
         self._sessions = counter("sessions_total", "Sessions that began.", ("tenant",))
         self._session_requests = counter(
             "session_requests_total", "Requests that name a session, when they are given a pool.", _BY_TENANT
         )
-        self._session_calls = Histogram(
-            "headworks_gateway_session_calls",
-            "Model calls of a session, when it is forgotten.",
-            ("tenant",),
-            buckets=_CALLS,
-            registry=registry,
+        self._session_calls = families.histogram(
+            "session_calls", "Model calls of a session, when it is forgotten.", ("tenant",), _CALLS
         )
         self._near = counter(
             "sessions_near_limit_total", "Sessions that have used four fifths of a limit.", ("tenant", "reason")
@@ -47,13 +37,12 @@ class PatternMetrics:
             "Requests for which a small model's pool was asked first, by why another was asked after it.",
             (*_BY_TENANT, "reason"),
         )
-        self._series = lru_cache(_SERIES_CACHED)(lambda counter, *labels: counter.labels(*labels))
 
     def session_began(self, tenant: str) -> None:
-        self._series(self._sessions, tenant).inc()
+        self._sessions.labels(tenant).inc()
 
     def session_request(self, pool: str, tenant: str) -> None:
-        self._series(self._session_requests, pool, tenant).inc()
+        self._session_requests.labels(pool, tenant).inc()
 
     def session_forgotten(self, tenant: str, calls: int) -> None:
         self._session_calls.labels(tenant).observe(calls)
@@ -65,11 +54,11 @@ class PatternMetrics:
         self._closed.labels(tenant, reason).inc()
 
     def repeated(self, pool: str, tenant: str, kind: str) -> None:
-        self._series(self._repeats, pool, tenant, kind).inc()
+        self._repeats.labels(pool, tenant, kind).inc()
 
     def cache_hostile(self, pool: str, tenant: str) -> None:
-        self._series(self._hostile, pool, tenant).inc()
+        self._hostile.labels(pool, tenant).inc()
 
     def cascaded(self, pool: str, tenant: str, reason: str) -> None:
         """`pool`: the small model's. `reason`: `none` where its answer was given."""
-        self._series(self._cascades, pool, tenant, reason).inc()
+        self._cascades.labels(pool, tenant, reason).inc()

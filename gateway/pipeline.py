@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, cast
 
 from gateway.admission import bound_output, count_arrival, identify, measure, read, route, take_quota
+from gateway.batches.watching import watch_beside_lines
 from gateway.caches.stage import answer_from_cache, keep_answer
 from gateway.cascade import ask_small_first, plan_cascade
 from gateway.counting import count
@@ -45,16 +46,16 @@ STAGES: tuple[Stage, ...] = (
 )
 
 
-async def run(x: Exchange) -> None:
+async def run(x: Exchange, stages: tuple[Stage, ...] = STAGES) -> None:
     """Serve one request to its end. Whatever ends it, all it holds is given back."""
     task = cast("asyncio.Task[object]", asyncio.current_task())
     x.gateway.running.add(task)
     outcome: Outcome = "ok"
     reason = "none"
-    stage = STAGES[0]
+    stage = stages[0]
     try:
         with refusing():
-            for stage in STAGES:
+            for stage in stages:
                 with x.noting(stage.__name__):
                     answered = await stage(x)
                 if answered:
@@ -103,4 +104,4 @@ async def _refuse(x: Exchange, stage: str, refused: Refused) -> None:
     await x.refuse(refused)
 
 
-ENDINGS: tuple[Ending, ...] = (judge_pool, count, keep_answer, remember, remember_schemas)
+ENDINGS: tuple[Ending, ...] = (judge_pool, count, keep_answer, remember, remember_schemas, watch_beside_lines)

@@ -8,21 +8,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
 from prometheus_client.core import Metric
 
-from gateway.metrics import UNKNOWN, Moment
+from gateway.changes import Changes
+from gateway.metrics import Moment
+from gateway.named import Labels, Named
 from gateway.state import NOTHING_YET, Gateway
-from gateway.view import View
 from wire.push import MetricPush
-from wire.write_body import METRIC_NAME, STALE, Series
+from wire.write_body import METRIC_NAME, STALE, Series, body_of, row
 
 log = logging.getLogger("headworks.gateway")
 
-Labels = Mapping[str, str]
 # Series by what tells one from another.
 Alive = dict[tuple[tuple[str, str], ...], Labels]
+# A body of some 100 KB, which the control plane takes within a moment.
+_BODY_SERIES = 5_000
+# Python's threads take turns of 5 ms: requests wait less beside one that rests by itself.
+_WORK_SECONDS = _REST_SECONDS = 0.001
 
 
 class SeriesPush:
@@ -31,6 +37,8 @@ class SeriesPush:
     def __init__(self, name: str, gateway: Gateway, push: MetricPush, interval_seconds: float) -> None:
         self._name, self._gateway, self._push = name, gateway, push
         self._interval_seconds = interval_seconds
+        self._changes = Changes(gateway.metrics.families, name)
+        # Of the few that are sent every time.
         self._sent: Alive = {}
         self._sent_at_ms = 0
 
@@ -43,10 +51,18 @@ class SeriesPush:
         except* Exception:
             log.exception("metrics are no longer pushed")
 
+    async def push_once(self) -> None:
+        """Push what has to be said now. Calls do not overlap."""
+        gateway = self._gateway
+        moment, named, now_ms = gateway.moment(), Named(gateway.view or NOTHING_YET), gateway.unix_ms()
+        touched = self._changes.take_touched()
+        self._sent_at_ms = now_ms
+        await self._put(chain(self._few(moment, named, now_ms), self._changes.due(touched, named, now_ms)))
+
     async def end(self) -> None:
         """Tell that all series end here, so that no query takes them for alive; once `run` was cancelled."""
         at_ms = max(self._gateway.unix_ms(), self._sent_at_ms + 1)
-        await self._push.put(_stale(self._sent.values(), at_ms))
+        await self._put(chain(_stale(self._sent.values(), at_ms), self._changes.end(at_ms)))
         self._sent = {}
 
     async def _push_in_time(self) -> None:
@@ -55,52 +71,48 @@ class SeriesPush:
         due = loop.time() + random.uniform(0, self._interval_seconds)  # noqa: S311 - spreads load
         while True:
             await asyncio.sleep(due - loop.time())
-            await self._push_now()
+            await self.push_once()
             due = max(due + self._interval_seconds, loop.time())
 
-    async def _push_now(self) -> None:
-        gateway = self._gateway
-        moment, view, now_ms = gateway.moment(), gateway.view or NOTHING_YET, gateway.unix_ms()
-        series, alive = await asyncio.to_thread(self._series, moment, view, now_ms, self._sent)
-        self._sent, self._sent_at_ms = alive, now_ms
-        await self._push.put(series)
+    async def _put(self, series: Iterator[Series]) -> None:
+        rows = _rested(series)
+        while body := await asyncio.to_thread(_next_body, rows):
+            await self._push.put_body(body)
 
-    def _series(self, moment: Moment, view: View, now_ms: int, before: Alive) -> tuple[list[Series], Alive]:
-        """One sample of each series and an end for those that are no more; and which are alive."""
-        alive: Alive = {}
-        series = []
-        for labels, value in samples(self._gateway.metrics.families(moment), view, self._name):
-            alive[tuple(labels.items())] = labels
-            series.append(Series(labels, ((now_ms, value),)))
-        gone = (labels for identity, labels in before.items() if identity not in alive)
-        return series + _stale(gone, now_ms), alive
+    def _few(self, moment: Moment, named: Named, now_ms: int) -> Iterator[Series]:
+        """One sample of each series that is sent every time, and an end for those that are no more."""
+        before, self._sent = self._sent, {}
+        for labels, value in samples(self._gateway.metrics.few(moment), named, self._name):
+            self._sent[tuple(labels.items())] = labels
+            yield Series(labels, ((now_ms, value),))
+        yield from _stale((labels for identity, labels in before.items() if identity not in self._sent), now_ms)
 
 
-def samples(families: Iterable[Metric], view: View, name: str) -> Iterator[tuple[Labels, float]]:
-    """The samples of a registry that speak of what is configured now, labelled for the store.
-
-    The registry goes on counting for a tenant, pool, class or model that was removed; to the store such a series has
-    ended.
-    """
-    configured = view.snapshot
-    pools, tenants, classes, models = (
-        names.keys() | {UNKNOWN}
-        for names in (configured.pools, configured.tenants, configured.priority_classes, configured.models)
-    )
+def samples(families: Iterable[Metric], named: Named, name: str) -> Iterator[tuple[Labels, float]]:
+    """The samples of families that speak of what is configured now, labelled for the store."""
     for family in families:
         # When a counter began, as a series of its own: no query asks for it.
         created = f"{family.name}_created"
         for sample in family.samples:
-            labels = sample.labels
-            if (
-                sample.name != created
-                and labels.get("pool", UNKNOWN) in pools
-                and labels.get("tenant", UNKNOWN) in tenants
-                and labels.get("priority_class", UNKNOWN) in classes
-                and labels.get("model", UNKNOWN) in models
-            ):
-                yield {METRIC_NAME: sample.name, "gateway": name, **labels}, sample.value
+            if sample.name != created and named.takes(sample.labels):
+                yield {METRIC_NAME: sample.name, "gateway": name, **sample.labels}, sample.value
 
 
-def _stale(ended: Iterable[Labels], at_ms: int) -> list[Series]:
-    return [Series(labels, ((at_ms, STALE),)) for labels in ended]
+def _stale(ended: Iterable[Labels], at_ms: int) -> Iterator[Series]:
+    return (Series(labels, ((at_ms, STALE),)) for labels in ended)
+
+
+def _rested(series: Iterator[Series]) -> Iterator[bytes]:
+    """The series, encoded by a thread that rests as long as it works."""
+    rests_at = time.monotonic() + _WORK_SECONDS
+    for each in series:
+        yield row(each)
+        if time.monotonic() >= rests_at:
+            time.sleep(_REST_SECONDS)
+            rests_at = time.monotonic() + _WORK_SECONDS
+
+
+def _next_body(rows: Iterator[bytes]) -> bytes:
+    """Empty where there are no more rows."""
+    some = list(islice(rows, _BODY_SERIES))
+    return body_of(some) if some else b""

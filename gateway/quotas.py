@@ -57,11 +57,14 @@ class Quotas:
 
     def count_together(self, link: RedisLink) -> None:
         """From now on count with all gateways on the link's Redis, whenever it is there."""
-        self.ledger = Ledger(link, self.now_ms, lambda: self._tenants, lambda name: self._rejoin(name, link))
+        self.ledger = Ledger(link, self.now_ms, lambda: self._tenants, self._rejoin)
 
     @property
     def is_together(self) -> bool:
         return self.ledger is not None and self.ledger.link.alive
+
+    def _counts_together(self, tenant: str) -> bool:
+        return self.ledger is not None and self.ledger.counts(tenant)
 
     def configure(self, view: View, live_gateways: int) -> None:
         """Take the limits of a view, divided by the gateways alive. They hold from the next request on."""
@@ -90,7 +93,7 @@ class Quotas:
         Raises: Refused (`unknown_key`).
         """
         quota = self._quota(tenant)
-        if self.is_together:
+        if self._counts_together(tenant):
             limits = (quota.limits.tpm_limit, quota.limits.daily_token_budget)
         else:
             limits = (None if quota.tpm is None else quota.tpm.capacity, quota.budget)
@@ -104,7 +107,7 @@ class Quotas:
         `tpm_limit`).
         """
         ledger = self.ledger
-        if ledger is None or not ledger.link.alive:
+        if ledger is None or not ledger.counts(tenant):
             return self.take(tenant, tokens, sequences)
         quota = self._quota(tenant)
         if not quota.has_limits:
@@ -146,7 +149,7 @@ class Quotas:
         now_ms = self.now_ms()
         has_redis = self.ledger is not None
         if self.ledger is not None:
-            quota.go_alone(now_ms, self.ledger.link.lost_at_ms)
+            quota.go_alone(now_ms, self.ledger.lost_at_ms(tenant))
         if refusal := quota.alone_refusal(tokens, sequences, now_ms, self._clock_ms(), has_redis):
             raise refusal
         lease = self._lease(quota, tokens, sequences)
@@ -173,7 +176,7 @@ class Quotas:
         if quota is None:
             return []
         now_ms = self.now_ms()
-        if self.is_together and quota.has_limits:
+        if self._counts_together(tenant) and quota.has_limits:
             return ratelimit_headers(*quota.seen_buckets(now_ms), now_ms)
         return ratelimit_headers(quota.rpm, quota.tpm, now_ms)
 
@@ -182,7 +185,7 @@ class Quotas:
         quota = self._current(tenant)
         if quota is None:
             return {}
-        together, now_ms = self.is_together and quota.has_limits, self.now_ms()
+        together, now_ms = self._counts_together(tenant) and quota.has_limits, self.now_ms()
         requests, tokens = quota.seen_buckets(now_ms) if together else (quota.rpm, quota.tpm)
         numbers = {"counted_together": int(together)}
         if tokens:
@@ -200,13 +203,16 @@ class Quotas:
         if self.ledger is None:
             return ""
         if self.is_together:
-            return "counted together with the other gateways on Redis"
+            apart = ", ".join(self.ledger.unreadable)
+            but = f"; of {apart} by this gateway's share, for what Redis holds of them cannot be read" if apart else ""
+            return f"counted together with the other gateways on Redis{but}"
         share = "all" if self._live_gateways <= 1 else f"1/{self._live_gateways}"
         return f"this gateway holds {share} of every limit, for Redis is away ({self.ledger.link.error})"
 
     def moment(self) -> LedgerMoment:
-        waiting, lapsed = (self.ledger.waiting, self.ledger.dropped) if self.ledger else (0, 0)
-        return LedgerMoment(self.is_together, self._decided_together, self._decided_alone, waiting, lapsed)
+        ledger = self.ledger
+        waiting, lapsed, unreadable = (ledger.waiting, ledger.dropped, ledger.unreadable) if ledger else (0, 0, ())
+        return LedgerMoment(self.is_together, self._decided_together, self._decided_alone, waiting, lapsed, unreadable)
 
     async def close(self, seconds: float) -> None:
         """Tell what is not told yet."""
@@ -242,12 +248,13 @@ class Quotas:
             arguments = ("settle", lease.id, *lease.used)
             self.ledger.send(Operation(quota.name, arguments, answered, lease.until_ms))
 
-    def _rejoin(self, name: str, link: RedisLink) -> Operation | None:
-        """The Redis is there again: what it is told of a tenant before anything else; None where there is nothing."""
+    def _rejoin(self, name: str) -> Operation | None:
+        """The Redis, or what it has of a tenant, is there again: what it is told first; None where there is nothing."""
         quota, now_ms = self._current(name), self.now_ms()
         if quota is None:
             return None
-        quota.go_alone(now_ms, link.lost_at_ms)
+        if self.ledger is not None:
+            quota.go_alone(now_ms, self.ledger.lost_at_ms(name))
         if not quota.has_something_to_tell(now_ms):
             return None
         arguments = ("rejoin", self._revision, *quota.terms, self._gateway, *quota.told(now_ms))
@@ -288,8 +295,8 @@ class Quotas:
             return None
         quota = self._tenants.get(name) or self._tenants.setdefault(name, TenantQuota(name, self._lease_ms))
         unix_ms = self._clock_ms()
-        if self.ledger is not None and not self.ledger.link.alive:
-            quota.go_alone(self.now_ms(), self.ledger.link.lost_at_ms)
+        if self.ledger is not None and not self.ledger.counts(name):
+            quota.go_alone(self.now_ms(), self.ledger.lost_at_ms(name))
         if not quota.is_of(tenant, self._live_gateways, unix_ms):
             quota.work_out(tenant, self._live_gateways, unix_ms, self.now_ms(), lambda: self._days.get(name))
         return quota

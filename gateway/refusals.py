@@ -48,6 +48,24 @@ REASONS: Final[dict[str, Reason]] = {
     "priority_class_not_allowed": Reason(
         403, _DENIED, "The tenant may not use this priority class.", "Leave X-Priority-Class out, or ask for the class."
     ),
+    "no_batch_class": Reason(
+        403, _DENIED, "Batches have no priority class here.", "Ask the operators (HEADWORKS_GATEWAY_BATCH_CLASS)."
+    ),
+    "file_not_found": Reason(404, _BAD, "The tenant has no such file.", "`GET /v1/files` lists the files."),
+    "batch_not_found": Reason(404, _BAD, "The tenant has no such batch.", "`GET /v1/batches` lists the batches."),
+    "file_in_use": Reason(409, _BAD, "A batch still reads the file.", "Cancel the batch, or wait for its end."),
+    "batch_ended": Reason(409, _BAD, "The batch has ended already.", "Nothing is left to cancel."),
+    "bad_upload": Reason(400, _BAD, "The upload is no form with a file for a batch.", "Send what the message names."),
+    "bad_batch": Reason(400, _BAD, "The batch, or a parameter, is not as it must be.", "Correct what is named."),
+    "batch_files_full": Reason(
+        429, _LIMIT, "The tenant's files have as many bytes as they may.", "Delete files that are done with."
+    ),
+    "too_many_batches": Reason(
+        429, _LIMIT, "As many batches of the tenant are open as may be.", "Wait for one of them to end."
+    ),
+    "batches_unavailable": Reason(
+        503, _BUSY, "The control plane, which keeps files and batches, does not answer.", "Wait for Retry-After."
+    ),
     "unknown_path": Reason(404, _BAD, "There is no such endpoint.", "See the list of endpoints in the docs."),
     "unknown_request": Reason(
         404, _BAD, "No such request of the tenant is remembered.", "Send the x-request-id of a recent answer."
@@ -93,6 +111,9 @@ REASONS: Final[dict[str, Reason]] = {
     "rpm_limit": Reason(429, _LIMIT, "The tenant's requests per minute are used up.", "Wait for Retry-After."),
     "daily_token_budget": Reason(
         429, _LIMIT, "The tenant's tokens of the day are used up.", "Wait for its next day, or ask for a higher budget."
+    ),
+    "feedback_limit": Reason(
+        429, _LIMIT, "The tenant sent more feedback than it may in a minute.", "Wait for Retry-After."
     ),
     "too_many_schemas": Reason(
         429, _LIMIT, "The tenant used too many different schemas within an hour.", "Send the same schema again."

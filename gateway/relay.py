@@ -17,6 +17,7 @@ from gateway.pools import Placement
 from gateway.refusals import Refused
 from gateway.silence import SilenceWatch
 from gateway.usage import GIVEN_UP, NotAnAnswer, StreamReader, failure_in, given_up, usage_of_answer
+from policy.adapters import asked_as
 from policy.breaker import Outcome
 from policy.engine_priority import engine_priority
 
@@ -103,6 +104,9 @@ async def _attempt(x: Exchange, placement: Placement) -> None:
         log.warning("engine %s: %s: %s", failure.engine, failure.reason, failure)
         raise
     except asyncio.CancelledError:
+        if x.ask.generates and not x.ask.stream and x.first_byte_at is None:
+            # Of a stream it is known that nothing has come.
+            x.estimated_output_tokens = placement.unseen_output(x.ask.sequences, x.max_tokens, x.gateway.now_ms())
         # A client that gives up early says nothing of the engine; the gateway's own limit does.
         if not x.begun and not x.deadline_is_clients and time.monotonic() >= x.deadline:
             outcome = "failure"
@@ -155,7 +159,8 @@ async def _exchange_with(x: Exchange, placement: Placement) -> None:
     if engine.api_key is not UNSET:
         headers["Authorization"] = f"Bearer {engine.api_key}"
     priority = engine_priority(engine.kind, x.priority_class, x.view.snapshot.priority_classes)
-    body = x.ask.for_engine(engine.served_model, x.max_tokens, priority)
+    name = asked_as(x.model, x.view.snapshot.pools[placement.pool], engine)
+    body = x.ask.for_engine(name, x.max_tokens, priority)
     url = engine.url.rstrip("/") + x.ask.api.path
     x.sent_at = x.sent_at or time.monotonic()
     reached_another, x.reached_engine = x.reached_engine, True
@@ -210,17 +215,25 @@ async def _pass_whole(x: Exchange, response: aiohttp.ClientResponse, placement: 
     x.usage = usage
     if usage is None:
         x.estimated_output_tokens = min(-(-len(body) // 4), x.max_tokens * x.ask.sequences)
+    if x.ask.generates:
+        placement.answered(x.used_tokens()[1], x.ask.sequences, x.gateway.now_ms())
     x.settle()
     await x.answer_json(200, body)
 
 
 async def _pass_stream(x: Exchange, response: aiohttp.ClientResponse, placement: Placement) -> None:
     reader = StreamReader(hide_usage=x.ask.api.forces_usage and not x.ask.wants_usage, endpoint=x.endpoint)
+    last = b""
     with SilenceWatch(x.gateway.limits.stream_silence_seconds, response.close) as silence:
         try:
             async for chunk in response.content.iter_any():
                 silence.heard()
-                await _pass_chunk(x, reader, chunk)
+                events = reader.feed(chunk)
+                if response.content.at_eof() and reader.failure is None:
+                    # They leave with the end of the stream.
+                    last = events
+                    break
+                await _pass_events(x, reader, events)
                 if reader.failure is not None:
                     # Its own words may hold its address: the stream ends with an event of ours.
                     raise _failure(*reader.failure, placement)
@@ -231,19 +244,26 @@ async def _pass_stream(x: Exchange, response: aiohttp.ClientResponse, placement:
             if silence.gave_up:
                 raise EngineFailed("engine_error", f"its stream was silent for {silence.limit_seconds:g} s") from None
             raise EngineFailed("engine_error", f"its stream broke off: {_said(error, placement)}") from None
-    last = reader.finish()
+    rest = reader.finish()
     if reader.failure is not None:
+        await _pass_events(x, reader, last)
         raise _failure(*reader.failure, placement)
+    if last:
+        await _begin(x, reader)
     if not x.begun:
         raise EngineFailed("engine_error", "its stream ended before the first event")
     x.settle()
-    await x.end_stream(last)
+    await x.end_stream(last + rest)
 
 
-async def _pass_chunk(x: Exchange, reader: StreamReader, chunk: bytes) -> None:
-    events = reader.feed(chunk)
-    if not events:
-        return
+async def _pass_events(x: Exchange, reader: StreamReader, events: bytes) -> None:
+    if events:
+        await _begin(x, reader)
+        await x.stream(events)
+
+
+async def _begin(x: Exchange, reader: StreamReader) -> None:
+    """Something of the answer is here."""
     if not x.begun:
         x.reader = reader
         x.first_byte_at = time.monotonic()
@@ -251,7 +271,6 @@ async def _pass_chunk(x: Exchange, reader: StreamReader, chunk: bytes) -> None:
             x.placement.first_token(x.gateway.now_ms())
         await x.begin_stream()
     x.last_byte_at = time.monotonic()
-    await x.stream(events)
 
 
 def _count_unread(x: Exchange, reader: StreamReader, response: aiohttp.ClientResponse) -> None:

@@ -2,11 +2,14 @@
 -- lease for each call that runs, which lapses by itself where its gateway dies.
 -- KEYS[1]: the session. ARGV: what, lease, tokens, cost, lease_ms (take) or calls (settle), idle_ms, closed ("" leaves it).
 -- Answers a take by "calls tokens cost running_calls running_tokens running_cost closed", without the call itself.
+-- Where the key holds what no gateway has written it is left as it is, and the answer is "unreadable".
 local what, lease = ARGV[1], 'lease:' .. ARGV[2]
 local tokens, cost, idle_ms = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[6])
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
+local found = redis.call('TYPE', KEYS[1]).ok
+if found ~= 'hash' and found ~= 'none' then return 'unreadable' end
 local kept = {calls = 0, tokens = 0, cost = 0, closed = ''}
 local running = {0, 0, 0}
 local last_ms = 0
@@ -16,10 +19,12 @@ for i = 1, #fields, 2 do
   if field == 'closed' then
     kept.closed = value
   elseif kept[field] then
+    if not string.match(value, '^%d+$') or #value > 15 then return 'unreadable' end
     kept[field] = tonumber(value)
   elseif field ~= lease then
     local held_tokens, held_cost, until_ms = string.match(value, '^(%d+) (%d+) (%d+)$')
     until_ms = tonumber(until_ms)
+    if not until_ms then return 'unreadable' end
     if until_ms <= now_ms then
       redis.call('HDEL', KEYS[1], field)
     else

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import itertools
+import logging
 import uuid
 from collections.abc import Coroutine
 from importlib.resources import files
@@ -22,10 +23,12 @@ from gateway.redis_link import RedisLink
 from policy.sessions import NOTHING, Ended, Spent
 from wire.snapshot import SessionLimits
 
+log = logging.getLogger("headworks.gateway.sessions")
 SCRIPT = files("gateway").joinpath("session_ledger.lua").read_text()
 # What waits to be told; more than a Redis that is there ever has.
 _TELLING_MAX = 10_000
 _LAST_SECONDS = 1.0
+_UNREADABLE = b"unreadable"
 
 
 class Closing(NamedTuple):
@@ -62,6 +65,8 @@ class SessionLedger:
         self._gateway = uuid.uuid4().hex
         self._numbers = itertools.count()
         self._telling: set[asyncio.Task[None]] = set()
+        # Tenants of whom it was said that a session cannot be read.
+        self._said: set[str] = set()
         self._sha = link.uses(SCRIPT, _nothing, _nothing)
 
     @property
@@ -69,7 +74,10 @@ class SessionLedger:
         return self._link.alive
 
     async def take(self, tenant: str, session_id: str, most: Spent, idle_ms: int) -> tuple[Standing, Held] | None:
-        """Reserve `most` in the session; None where the Redis gave no answer in time. Settle what is held."""
+        """Reserve `most` in the session; None where the Redis gave no answer in time, or holds what no gateway wrote.
+
+        Settle what is held.
+        """
         name = hashlib.sha256(session_id.encode()).hexdigest()
         held = Held(f"headworks:session:{{{tenant}}}:{name}", f"{self._gateway}:{next(self._numbers)}", idle_ms)
         call = asyncio.ensure_future(self._call("take", held, most.tokens, most.cost_micros, self._lease_ms, ""))
@@ -84,10 +92,14 @@ class SessionLedger:
             self._link.failed(TimeoutError())
             return None
         try:
-            return _read(call.result()), held
+            answer = call.result()
         except (RedisError, OSError) as error:
             self._link.failed(error)
             return None
+        if answer == _UNREADABLE:
+            self._say(tenant, held.key)
+            return None
+        return _read(answer), held
 
     def settle(self, held: Held, taken: Spent, closed: Closing | None = None) -> None:
         """Replace a reservation by what was taken, soon. What a Redis that is away is not told of lapses there."""
@@ -111,6 +123,15 @@ class SessionLedger:
         with contextlib.suppress(RedisError, OSError):
             await call
             await self._settle(held, NOTHING, None)
+
+    def _say(self, tenant: str, key: str) -> None:
+        if tenant not in self._said:
+            self._said.add(tenant)
+            log.warning(
+                "a session of tenant %s at the Redis cannot be read: this gateway goes by what it has seen of it until "
+                "the key %s is put right or deleted",
+                *(tenant, key),
+            )
 
     def _tell(self, telling: Coroutine[object, object, None]) -> None:
         if len(self._telling) >= _TELLING_MAX:

@@ -368,6 +368,46 @@ FEEDBACK_REQUESTS = Setting(
     "are those of eight minutes.",
     whole_number(1, 10_000_000),
 )
+FEEDBACK_PER_MINUTE = Setting(
+    "HEADWORKS_GATEWAY_FEEDBACK_PER_MINUTE",
+    600,
+    "Calls of /v1/feedback that one tenant may make a minute at one gateway, also all at once. Each may be asked of "
+    "all other gateways, and is an event at the control plane.",
+    whole_number(1, 1_000_000),
+)
+BATCH_CLASS = Setting(
+    "HEADWORKS_GATEWAY_BATCH_CLASS",
+    "batch",
+    "Priority class in which the lines of batches run. It must exist, and a rank behind all others suits it; without "
+    "it batches are refused (`no_batch_class`).",
+    str,
+)
+BATCH_HEADROOM_PERMILLE = Setting(
+    "HEADWORKS_GATEWAY_BATCH_HEADROOM_PERMILLE",
+    150,
+    "Share of a pool's KV cache, and of its own concurrency limit, that lines of batches leave to interactive "
+    "requests, which come in waves.",
+    whole_number(0, 900),
+)
+BATCH_TTFT_PERCENT = Setting(
+    "HEADWORKS_GATEWAY_BATCH_TTFT_PERCENT",
+    115,
+    "Lines of batches become fewer where the time to first token of interactive requests (p90) is above so much of "
+    "what it was without lines, or above what their pool promises.",
+    whole_number(101, 10_000),
+)
+BATCH_LINES_MAX = Setting(
+    "HEADWORKS_GATEWAY_BATCH_LINES_MAX",
+    1_024,
+    "Lines of batches that this gateway holds at once, those that wait here included. 0: it runs none.",
+    whole_number(0, 100_000),
+)
+BATCH_POLL_SECONDS = Setting(
+    "HEADWORKS_GATEWAY_BATCH_POLL_SECONDS",
+    1.0,
+    "How often the control plane is asked for lines where it had none.",
+    number(0.05, 3600),
+)
 
 SETTINGS = (
     CONTROL_URL,
@@ -428,4 +468,10 @@ SETTINGS = (
     CACHE_EMBEDDING_TIMEOUT_SECONDS,
     CACHE_EMBEDDING_PAUSE_SECONDS,
     FEEDBACK_REQUESTS,
+    FEEDBACK_PER_MINUTE,
+    BATCH_CLASS,
+    BATCH_HEADROOM_PERMILLE,
+    BATCH_TTFT_PERCENT,
+    BATCH_LINES_MAX,
+    BATCH_POLL_SECONDS,
 )

@@ -36,6 +36,8 @@ _STATES = get_args(State)
 _SCRIPT = """
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+-- Written over by somebody else: what is open stands at the gateways, and is told again when it opens again.
+if redis.call('TYPE', KEYS[1]).ok ~= 'hash' then redis.call('DEL', KEYS[1]) end
 local open = redis.call('HGETALL', KEYS[1])
 for i = 1, #open, 2 do
   local ends = tonumber(string.match(open[i + 1], '^(%d+) %S+$')) or 0
@@ -44,7 +46,7 @@ end
 local until_ms, who = now + ARGV[3], ARGV[4]
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 local held_until, holder = string.match(held or '0 -', '^(%d+) (%S+)$')
-held_until = tonumber(held_until)
+held_until = tonumber(held_until) or 0
 if ARGV[2] == 'open' then
   if held_until > until_ms then until_ms, who = held_until, holder end
   redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f %s', until_ms, who))

@@ -9,16 +9,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
-
-import aiohttp
+from typing import TYPE_CHECKING, NamedTuple
 
 from gateway import settings
 from gateway.budgets import BudgetKeeper, kept_budgets
 from gateway.caches.caches import AnswerCaches
 from gateway.decisions import DecisionLog
 from gateway.engine_watch import EngineWatch, Held
-from gateway.feedback import FeedbackEvents, RecentRequests
+from gateway.feedback import FeedbackEvents, FeedbackRate, RecentRequests
 from gateway.feedback import apply as apply_feedback
 from gateway.fingerprints import Fingerprints
 from gateway.measure import EngineTokenizer, Measure
@@ -33,10 +31,14 @@ from gateway.sessions import Sessions
 from gateway.shared_breakers import SharedBreakers
 from gateway.shared_feedback import SharedFeedback
 from gateway.sketches import MinuteSketches
+from gateway.upstream import engine_session
 from gateway.view import View, compile_view
 from policy.retry import RetryBudget
 from wire.settings import Setting
 from wire.snapshot import GatewaySnapshot, Snapshot
+
+if TYPE_CHECKING:
+    from gateway.batches.batches import Batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class Gateway:
         self._budgets = BudgetKeeper(state_dir, self.quotas.changed_days, settings.BUDGET_KEEP_SECONDS.read())
         self.retries = RetryBudget(settings.RETRY_BUDGET_PERMILLE.read(), settings.RETRY_BURST.read())
         self.recent = RecentRequests(settings.FEEDBACK_REQUESTS.read())
+        self.feedback_rate = FeedbackRate(settings.FEEDBACK_PER_MINUTE.read(), self.now_ms)
         self.feedback_events = FeedbackEvents(self.metrics.caches.feedback_dropped.inc)
         self.fingerprints = Fingerprints(self.metrics.patterns)
         self.sessions = Sessions(self.now_ms, self.metrics.patterns, settings.SESSIONS.read())
@@ -104,14 +107,7 @@ class Gateway:
         self._state_dir = state_dir
         self._live_gateways = kept_live_gateways(state_dir)
         self._request_numbers = itertools.count()
-        self.http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=settings.UPSTREAM_KEEP_ALIVE_SECONDS.read()),
-            timeout=aiohttp.ClientTimeout(total=None, connect=settings.CONNECT_TIMEOUT_SECONDS.read()),
-            # An engine's cookies are nobody's here.
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
-        )
+        self.http = engine_session()
         engines = EngineTokenizer(self.http, self._stands_well, self.now_ms)
         self.measure = Measure(state_dir / "artifacts", fetch, engines)
         look_seconds, stale_seconds = settings.ENGINE_LOOK_SECONDS.read(), settings.ENGINE_STALE_SECONDS.read()
@@ -127,6 +123,8 @@ class Gateway:
         self.shared_breakers = SharedBreakers(self.redis, self.unix_ms, self.pools.apply_remote)
         self.pools.on_breaker_change = self.shared_breakers.on_change
         self.shared_feedback = SharedFeedback(self.redis, partial(apply_feedback, self))
+        # Set where a control plane is followed.
+        self.batches: Batches | None = None
         self.redis.start()
 
     @staticmethod
@@ -191,6 +189,7 @@ class Gateway:
             pools=self.pools.moments(),
             looks=self.engine_watch.rows(),
             ledger=self.quotas.moment(),
+            rooms=() if self.batches is None else tuple(self.batches.rooms.moments()),
         )
 
     async def drain(self, seconds: float) -> None:

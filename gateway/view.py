@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 from msgspec import UNSET
 
+from policy.adapters import routes_for, serves
+from policy.names import model_called
 from policy.routing import in_order
 from wire.problems import Problem
 from wire.snapshot import GatewaySnapshot, Override, Route, Snapshot, Tenant
@@ -24,22 +26,38 @@ class View:
     engines_of: Mapping[str, tuple[str, ...]]
     overrides_of: Mapping[tuple[str, str], tuple[Override, ...]]
     revision_header: tuple[bytes, bytes]
+    # By the models that are adapters: the rules as they hold for these.
+    adapted_routes: Mapping[str, Mapping[str, Route]]
 
-    def model_called(self, name: str) -> str:
-        """The model that a client's name for it stands for."""
-        alias = self.snapshot.aliases.get(name)
-        return name if alias is None else alias.model
+    def routes_for(self, model: str) -> Mapping[str, Route]:
+        """The rules as they hold for requests for this model, in the order in which they are tried."""
+        return self.adapted_routes.get(model, self.routes)
+
+    def model_called(self, name: str, tenant: Tenant) -> str:
+        """The model that a client's name for it stands for: where its tenant is pinned, that."""
+        return model_called(name, tenant, self.snapshot.aliases)
 
     def models_for(self, tenant: Tenant) -> Iterator[str]:
         """Models that the tenant may use and that some pool serves, and their aliases, by name."""
-        served = {pool.model for pool in self.snapshot.pools.values()}
+        served = self._served
         allowed = served if tenant.models is UNSET else served & tenant.models.keys()
-        aliases = {name for name, alias in self.snapshot.aliases.items() if alias.model in allowed}
+        aliases = {name for name in self.snapshot.aliases if self.model_called(name, tenant) in allowed}
         return iter(sorted(allowed | aliases))
+
+    @property
+    def _served(self) -> set[str]:
+        held = {adapter for pool in self.snapshot.pools.values() for adapter in pool.adapters}
+        adapted = {name for name, model in self.snapshot.models.items() if model.adapter in held}
+        return {pool.model for pool in self.snapshot.pools.values()} | adapted
+
+    def pools_of(self, model: str) -> list[str]:
+        """The pools that serve the model, as their own or as an adapter of it."""
+        row = self.snapshot.models[model]
+        return [name for name, pool in self.snapshot.pools.items() if serves(pool, model, row)]
 
     def is_served_by_vllm_alone(self, model: str) -> bool:
         """Whether each engine of the model, if it has any, is vLLM."""
-        pools = [name for name, pool in self.snapshot.pools.items() if pool.model == model]
+        pools = self.pools_of(model)
         return all(self.snapshot.engines[engine].kind == "vllm" for pool in pools for engine in self.engines_of[pool])
 
     def overrides(self, pool: str, engine: str) -> tuple[Override, ...]:
@@ -57,11 +75,14 @@ def compile_view(snapshot: Snapshot, revision: int) -> View:
     overrides: dict[tuple[str, str], list[Override]] = {}
     for override in snapshot.overrides.values():
         overrides.setdefault((override.subject_kind, override.subject), []).append(override)
+    routes = in_order(snapshot.routes)
+    adapted = {name: model for name, model in snapshot.models.items() if model.adapter is not UNSET}
     return View(
         revision=revision,
         snapshot=snapshot,
-        routes=MappingProxyType(in_order(snapshot.routes)),
+        routes=MappingProxyType(routes),
         engines_of=MappingProxyType({pool: tuple(names) for pool, names in engines.items()}),
         overrides_of=MappingProxyType({subject: tuple(rows) for subject, rows in overrides.items()}),
         revision_header=(b"x-headworks-revision", b"%d" % revision),
+        adapted_routes={name: routes_for(routes, model, snapshot.pools) for name, model in adapted.items()},
     )

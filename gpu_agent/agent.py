@@ -14,22 +14,26 @@ import msgspec
 from gpu_agent.acts.journal import Journal
 from gpu_agent.acts.runner import ActRunner
 from gpu_agent.acts.tools import Tools
+from gpu_agent.adapters.keeper import AdapterKeeper
 from gpu_agent.engines.node_engines import EngineOptions, NodeEngines
 from gpu_agent.engines.tell import Told
 from gpu_agent.events import Reporter
 from gpu_agent.host.processes import ProcessMap
 from gpu_agent.host.watch import HostOptions, HostWatch
+from gpu_agent.model_files.keeper import ModelFiles
 from gpu_agent.nvml.collector import CollectorOptions, GpuCollector
 from gpu_agent.nvml.host_pids import sees_host_pids
 from gpu_agent.nvml.metrics import samples as gpu_samples
 from gpu_agent.nvml.readings import GpuReadings, Source
 from gpu_agent.nvml.reports import gpu_problems, gpu_reports
 from gpu_agent.page.options import PageOptions
-from gpu_agent.page.readiness import engine_reasons, node_reasons
+from gpu_agent.page.readiness import SPOT_NOTICE, engine_reasons, node_reasons
 from gpu_agent.policy import NodePolicy
+from gpu_agent.pre_stop import PreStop, drained
 from gpu_agent.reports import Reports
 from gpu_agent.rounds import next_due
 from gpu_agent.samples import Sample
+from gpu_agent.spot.watch import SpotWatch
 from gpu_agent.telemetry import Telemetry
 from gpu_agent.usage import own_samples
 from wire.messages import MAX_ENGINES, Event, NodeReport
@@ -64,6 +68,7 @@ class Options:
     act_seconds: float
     host: HostOptions
     page: PageOptions | None
+    spot_notice: str
 
 
 class Agent:
@@ -92,6 +97,7 @@ class Agent:
         self._metric_push = MetricPush(self._client, self._spools["metrics"])
         self._telemetry = Telemetry(options.name, self._metric_push)
         self._reporter = Reporter(options.name, self._on_event)
+        self._spot = SpotWatch(options.spot_notice, options.name, self._reporter) if options.spot_notice else None
         self._collector = GpuCollector(options.gpus, self._on_event)
         self._processes = ProcessMap(options.host.proc)
         self._host_pids = sees_host_pids()
@@ -99,17 +105,30 @@ class Agent:
         # Made when it runs, before any slice is adopted.
         self._acts: ActRunner
         self._engines: NodeEngines
+        self._files: ModelFiles
+        self._pre_stop: PreStop
 
     async def run(self) -> None:
         options = self._options
         self._engines = NodeEngines(
-            options.engines, options.policy, self._processes, self._telemetry, self._tell, self._changed.set
+            options.engines,
+            options.policy,
+            self._processes,
+            self._telemetry,
+            self._tell,
+            self._changed.set,
+            AdapterKeeper(options.state_dir / "adapters.json", options.policy, lambda: tools),
         )
+        self._pre_stop = PreStop(
+            lambda: self._engines.configured, lambda: self._engines.seen, self._drained, self._changed.set
+        )
+        self._files = ModelFiles(options.state_dir, self._client.get, self._changed.set)
         tools = Tools(
             look=self._engines.look,
             expect_restart=self._engines.expect_restart,
             gpus=self._collector,
             keys=self._engines.keys,
+            files=self._files,
             act_seconds=options.act_seconds,
         )
         self._acts = ActRunner(
@@ -137,6 +156,9 @@ class Agent:
                 tasks.create_task(self._acts.run())
                 tasks.create_task(self._keep_watching_host())
                 tasks.create_task(self._engines.keep_discovering())
+                tasks.create_task(self._files.keep_looking())
+                if self._spot is not None:
+                    tasks.create_task(self._spot.run())
                 if options.page is not None:
                     tasks.create_task(self._serve_pages(options.page))
                 begun_seconds = asyncio.get_running_loop().time()
@@ -256,19 +278,32 @@ class Agent:
         pages = Pages(
             token=page.token,
             live=self._telemetry.live,
-            node=lambda: node_reasons(self._slice, self._hardware.gpus),
-            engine=lambda name: engine_reasons(self._slice, name, self._engines.seen.get(name)),
+            node=lambda: self._leaving() + node_reasons(self._slice, self._hardware.gpus),
+            engine=lambda name: self._leaving() + self._engine_reasons(name),
+            empty=self._pre_stop.empty,
         )
         await PageServer(page.host, page.port, pages.answer).run()
+
+    def _engine_reasons(self, name: str) -> list[str]:
+        leaving = self._pre_stop.is_leaving(name)
+        return engine_reasons(self._slice, name, self._engines.seen.get(name), leaving=leaving)
+
+    async def _drained(self, name: str, limit_seconds: int) -> str:
+        engine = self._engines.configured[name]
+        return await drained(lambda: self._engines.look(name, engine), limit_seconds)
+
+    def _leaving(self) -> list[str]:
+        return [SPOT_NOTICE] if self._spot is not None and self._spot.leaving else []
 
     def _node_report(self) -> NodeReport:
         return msgspec.structs.replace(
             self._hardware,
-            engines=self._engines.reports(),
+            engines=[self._pre_stop.mark(report) for report in self._engines.reports()],
             cordon_applied=self._cordoned,
             found_engines=self._engines.found(),
             host_problems=self._host.problems_said(),
             acts=self._acts.reports(),
+            model_files=self._files.reports(),
             allowed_acts=self._options.policy.allowed_acts,
         )
 

@@ -18,9 +18,10 @@ from gpu_agent.nvml.release import CannotRelease
 from gpu_agent.nvml.xids import BadXidRules
 from gpu_agent.page.options import PageOptions
 from gpu_agent.policy import BadPolicy, load_policy
+from gpu_agent.pre_stop import LIMIT_SECONDS_MAX
 from wire import VERSION
 from wire.enrolment import CannotEnrol, EnrolAgain, Enrolment, enrol_once, own_name
-from wire.settings import BadSetting, check_all
+from wire.settings import BadSetting, check_all, whole_number
 from wire.target import TargetRefused
 
 log = logging.getLogger("headworks.agent")
@@ -29,12 +30,15 @@ log = logging.getLogger("headworks.agent")
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status: 0 ended by SIGTERM or SIGINT, 1 enrolment refused, 2 bad options or settings.
 
-    Of `release-gpu`: that of the command it ran, 2 where it ran none.
+    Of `release-gpu`: that of the command it ran, 2 where it ran none. Of `pre-stop`: 0 the engine has no request left,
+    1 it has, 2 the agent could not be asked.
     """
     try:
         arguments = _parser().parse_args(argv)
         if arguments.action == "release-gpu":
             return _release_gpu(arguments)
+        if arguments.action == "pre-stop":
+            return _pre_stop(arguments)
         check_all(settings.SETTINGS)
         logging.basicConfig(
             level=settings.LOG_LEVEL.read().upper(),
@@ -79,8 +83,35 @@ def _parser() -> argparse.ArgumentParser:
     release.add_argument(
         "--limit-seconds", help=f"the agent stays away so long at most ({settings.RELEASE_LIMIT_SECONDS.name})"
     )
+    before = actions.add_parser(
+        "pre-stop",
+        help="have the running agent take an engine out of service, and wait until it has no request left",
+        description="Have this node's agent take ENGINE out of service, and wait until it has no request left. Exit "
+        "status: 0 it has none, 1 it has, 2 the agent could not be asked.",
+    )
+    before.add_argument("engine", metavar="ENGINE", help="its name at the control plane")
+    before.add_argument(
+        "--limit",
+        type=_limit_seconds,
+        default=120,
+        metavar="SECONDS",
+        help="wait so long at most (default: %(default)s)",
+    )
     release.add_argument("command", nargs="*", metavar="COMMAND", help="program and arguments; no shell reads them")
     return parser
+
+
+def _pre_stop(arguments: argparse.Namespace) -> int:
+    from gpu_agent.pre_stop_command import pre_stop
+
+    return pre_stop(arguments.engine, arguments.limit, PageOptions.from_settings())
+
+
+def _limit_seconds(text: str) -> int:
+    try:
+        return whole_number(1, LIMIT_SECONDS_MAX)(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _release_gpu(arguments: argparse.Namespace) -> int:
@@ -114,6 +145,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         act_seconds=settings.ACT_SECONDS.read(),
         host=HostOptions.from_settings(state_dir, policy),
         page=PageOptions.from_settings(),
+        spot_notice=settings.SPOT_NOTICE.read(),
     )
 
 

@@ -29,11 +29,13 @@ _Words = Annotated[list[_Word], Meta(max_length=64)]
 class EnginePolicy(Struct, frozen=True, forbid_unknown_fields=True):
     """One engine. Everything is absent until it is given; docs/node-policy.md says what each is for.
 
-    `restart_command` is run as it is, without a shell. `config_file` is the YAML that vLLM's `--config` names.
+    Commands are run as they are, without a shell. `config_file` is the YAML that vLLM's `--config` names.
     """
 
     allow: list[str] = []
     restart_command: _Words = []
+    start_command: _Words = []
+    stop_command: _Words = []
     config_file: FolderPath | None = None
     arguments: list[EngineArgument] = []
     lora_folder: FolderPath | None = None
@@ -45,9 +47,14 @@ class EnginePolicy(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NodePolicy(Struct, frozen=True, forbid_unknown_fields=True):
-    """`allow`: the actions on the node itself. `engines`: by the names that the control plane knows them by."""
+    """`allow`: the actions on the node itself. `engines`: by the names that the control plane knows them by.
+
+    `fetch_command`: the site's own program that fetches a model's files into a folder below one of `model_folders`.
+    """
 
     allow: list[str] = []
+    fetch_command: _Words = []
+    model_folders: Annotated[list[FolderPath], Meta(max_length=32)] = []
     engines: Annotated[dict[Name, EnginePolicy], Meta(max_length=MAX_ENGINES)] = {}
 
     @property
@@ -92,17 +99,33 @@ def _check(policy: NodePolicy, file: str) -> None:
         for action in allowed:
             if action not in known:
                 raise BadPolicy(f"the policy in {file}: {place}: {action!r} is none of {', '.join(known)}")
+    if wrong := _node_problem(policy):
+        raise BadPolicy(f"the policy in {file}: {wrong}")
     for name, engine in policy.engines.items():
         if wrong := _engine_problem(engine):
             raise BadPolicy(f"the policy in {file}: /engines/{name}{wrong}")
+
+
+def _node_problem(policy: NodePolicy) -> str | None:
+    if "fetch_model" in policy.allow and not policy.fetch_command:
+        return "/allow: fetch_model is allowed and needs a fetch_command"
+    for action in ("fetch_model", "check_model"):
+        if action in policy.allow and not policy.model_folders:
+            return f"/allow: {action} is allowed and needs model_folders"
+    return None
 
 
 def _engine_problem(engine: EnginePolicy) -> str | None:
     """Where it contradicts itself, and how."""
     if engine.url is not None and (wrong := engine_url_problem(engine.url)):
         return f"/url: {wrong}"
-    if "restart" in engine.allow and not engine.restart_command:
-        return ": restart is allowed and needs a restart_command"
+    for action, command in (
+        ("restart", engine.restart_command),
+        ("start", engine.start_command),
+        ("stop", engine.stop_command),
+    ):
+        if action in engine.allow and not command:
+            return f": {action} is allowed and needs a {action}_command"
     if engine.arguments and engine.config_file is None:
         return "/arguments: they are changed in a config_file; name it"
     if engine.config_file is not None and not engine.config_file.endswith((".yaml", ".yml")):

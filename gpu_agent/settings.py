@@ -44,6 +44,13 @@ def engine_series(text: str) -> tuple[str, ...]:
     return names
 
 
+def spot_notice(text: str) -> str:
+    """A cloud, or `file:` with the absolute path of a file."""
+    if text in ("", "aws", "gcp", "azure") or text.startswith("file:/"):
+        return text
+    raise ValueError("give aws, gcp, azure, or file:/PATH of a file that is made when the machine will be taken away")
+
+
 def ports(text: str) -> tuple[int, ...]:
     try:
         found = tuple(sorted({int(part) for part in comma_separated(text)}))
@@ -249,6 +256,14 @@ ACT_SECONDS = Setting(
     "100 GB of weights takes minutes.",
     number(1, 3600),
 )
+SPOT_NOTICE = Setting(
+    "HEADWORKS_AGENT_SPOT_NOTICE",
+    "",
+    "Where it is said that this machine will be taken away: aws, gcp or azure, whose metadata server is then asked "
+    "every 2 seconds, or file:/PATH of a file that is made by then. The notice is an event, and the node is ready no "
+    "more. Empty: nobody is asked.",
+    spot_notice,
+)
 HOSTNAME_LABEL = Setting(
     "HEADWORKS_AGENT_HOSTNAME_LABEL",
     "Hostname",
@@ -335,6 +350,7 @@ SETTINGS = (
     RELEASE_WAIT_SECONDS,
     POLICY_FILE,
     ACT_SECONDS,
+    SPOT_NOTICE,
     HOSTNAME_LABEL,
     SPOOL_BYTES,
     EVENT_SPOOL_BYTES,

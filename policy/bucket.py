@@ -96,6 +96,13 @@ class Bucket:
         self._level -= amount * MS_PER_MINUTE
         return granted
 
+    def take(self, amount: int, now_ms: int) -> Wait | NeverFits | None:
+        """Take `amount` (≥ 0) for good; else why it cannot be taken now."""
+        if obstacle := self.obstacle(amount, now_ms):
+            return obstacle
+        self._level -= amount * MS_PER_MINUTE
+        return None
+
     def settle(self, request_id: str, used: int, now_ms: int) -> bool:
         """Replace a reservation by what was used: less gives back, more takes a debt that refills before new grants.
 

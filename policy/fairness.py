@@ -70,11 +70,8 @@ class FairQueue:
         """Raises: ValueError for an id that waits already."""
         if request.request_id in self._waiting:
             raise ValueError(f"request {request.request_id!r} waits already")
-        queue = self._queues.get(request.priority_class)
-        if queue is None:
-            queue = self._queues[request.priority_class] = ClassQueue(self._weight_of)
         self._pushed += 1
-        queue.push(request, (now_ms, self._pushed))
+        self._queue_of(request.priority_class).push(request, (now_ms, self._pushed))
         self._waiting[request.request_id] = request
         self.waiting_tokens += request.tokens
 
@@ -92,6 +89,10 @@ class FairQueue:
         queue.serve(request, self._charged(request))
         self._forget(request)
         return request
+
+    def serve_at_once(self, request: Waiting) -> None:
+        """Charge a request that need not wait, as if it had been pushed and popped: only where none waits."""
+        self._queue_of(request.priority_class).serve_at_once(request.tenant, self._charged(request))
 
     def in_order(self, now_ms: int, most: int) -> Iterator[Waiting]:
         """The first `most` that `pop` would give at this moment, one after another, if nothing came or left."""
@@ -141,6 +142,12 @@ class FairQueue:
             return self._queues[max(candidates)[2]].last()
         own = self._queues.get(priority_class)
         return None if own is None else own.crowding(tenant)
+
+    def _queue_of(self, priority_class: str) -> ClassQueue:
+        queue = self._queues.get(priority_class)
+        if queue is None:
+            queue = self._queues[priority_class] = ClassQueue(self._weight_of)
+        return queue
 
     def _next_queue(self, now_ms: int) -> ClassQueue | None:
         found = [

@@ -135,6 +135,13 @@ class ClassQueue:
         self.take_out(request)
         self.charge(request.tenant, cost)
 
+    def serve_at_once(self, name: str, cost: int) -> None:
+        """Charge a tenant for a request that need not wait: only where none of the class waits."""
+        tenant = self._tenants.setdefault(name, _Tenant())
+        tenant.lift(self._least())
+        self._last_served = tenant
+        tenant.charge(cost, self._weight_of(name))
+
     def take_out(self, request: Waiting) -> None:
         self._turns.remove(request.request_id)
         tenant = self._tenants[request.tenant]

@@ -22,18 +22,21 @@ class StepCost:
 
     The defaults resemble an 8B model in bf16 on one H100 by roofline arithmetic: `base` is 16 GB of weights
     read at 3.35 TB/s plus launch overhead; a prefill token is 2 * 8e9 operations at half of the peak; a
-    decode sequence reads the KV cache of about 1,000 tokens of 128 KiB.
+    decode sequence reads the KV cache of about 1,000 tokens of 128 KiB. Where that is counted by the token,
+    `decode_kv_token_seconds` says so: simulator/fit.py finds both for an engine that was measured.
     """
 
     base_seconds: float = 0.0065
     prefill_token_seconds: float = 33e-6
     decode_sequence_seconds: float = 40e-6
+    decode_kv_token_seconds: float = 0.0
 
-    def step_seconds(self, prefill_tokens: int, decode_sequences: int) -> float:
+    def step_seconds(self, prefill_tokens: int, decode_sequences: int, decode_kv_tokens: int = 0) -> float:
         return (
             self.base_seconds
             + self.prefill_token_seconds * prefill_tokens
             + self.decode_sequence_seconds * decode_sequences
+            + self.decode_kv_token_seconds * decode_kv_tokens
         )
 
 
@@ -184,9 +187,11 @@ class Scheduler:
             budget -= tokens
         if not work:
             return None
-        decodes = sum(1 for sequence, _ in work if _is_decode(sequence))
+        decoding = [sequence.computed_tokens for sequence, _ in work if _is_decode(sequence)]
+        decodes = len(decoding)
         prefill_tokens = self.limits.max_num_batched_tokens - budget - decodes
-        return Step(work, prefill_tokens, decodes, preemptions, self.cost.step_seconds(prefill_tokens, decodes))
+        seconds = self.cost.step_seconds(prefill_tokens, decodes, sum(decoding))
+        return Step(work, prefill_tokens, decodes, preemptions, seconds)
 
     def complete(self, step: Step, now: float) -> list[Token]:
         """The step has run until `now`: the tokens it produced, in the batch's order. Ended ones free their blocks."""

@@ -11,10 +11,12 @@ import msgspec
 from msgspec import UNSET, Meta, Struct
 
 from wire.problems import Problem, type_problems
-from wire.snapshot import Act, EngineArgument, EngineArgumentValue, FolderPath, Name
+from wire.snapshot import Act, EngineArgument, EngineArgumentValue, FolderPath, Name, Sha256
 
 # An hour at most: whoever waits for longer asks again.
 Seconds = Annotated[int, Meta(ge=1, le=3600)]
+# As much as one prompt of a warm-up may take in a slice that many acts share.
+_WarmText = Annotated[str, Meta(max_length=16_384)]
 EngineModelName = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$(?!\n)")]
 
 
@@ -94,6 +96,51 @@ class Restart(EngineRequest, frozen=True, forbid_unknown_fields=True):
     limit_seconds: Seconds = 900
 
 
+class Start(EngineRequest, frozen=True, forbid_unknown_fields=True):
+    """Start an engine that does not run by the command that the node's policy names, and wait until it serves."""
+
+    kinds: ClassVar[frozenset[str]] = Restart.kinds
+    limit_seconds: Seconds = 900
+
+
+class Stop(EngineRequest, frozen=True, forbid_unknown_fields=True):
+    """Stop an engine that takes no work by the command of the policy, and wait until nobody listens at its port."""
+
+    kinds: ClassVar[frozenset[str]] = Restart.kinds
+    limit_seconds: Seconds = 300
+
+
+class WarmUp(EngineRequest, frozen=True, forbid_unknown_fields=True):
+    """Send an engine real requests before others do: its kernels, prefix cache and grammars are made then.
+
+    `prompt`: what each asks; empty: some words of its own. `schema`: of the answer, as JSON Schema in text; empty:
+    none. They are sent one after another, each for so many tokens.
+    """
+
+    kinds: ClassVar[frozenset[str]] = frozenset({"vllm", "sglang", "tgi", "llamacpp", "trtllm"})
+    prompt: _WarmText = ""
+    schema: _WarmText = ""
+    requests: Annotated[int, Meta(ge=1, le=64)] = 4
+    max_tokens: Annotated[int, Meta(ge=1, le=64)] = 8
+    limit_seconds: Seconds = 300
+
+
+class ModelFilesRequest(Request, frozen=True, forbid_unknown_fields=True):
+    """About a model's files in one folder of the node's disk. `manifest`: the SHA-256 of one (wire.manifest)."""
+
+    manifest: Sha256
+    folder: FolderPath
+    limit_seconds: Annotated[int, Meta(ge=1, le=86_400)] = 14_400
+
+
+class FetchModel(ModelFilesRequest, frozen=True, forbid_unknown_fields=True):
+    """Run the site's own command that fetches the files, and see that they are whole."""
+
+
+class CheckModel(ModelFilesRequest, frozen=True, forbid_unknown_fields=True):
+    """Read every file, and see that they are whole."""
+
+
 class ReleaseGpus(Request, frozen=True, forbid_unknown_fields=True):
     """Close NVML, so that a GPU can be reset or sliced anew; it is taken up again by itself after the limit."""
 
@@ -116,6 +163,11 @@ ACTIONS: dict[str, type[Request]] = {
     "unload_model": UnloadModel,
     "drain": Drain,
     "restart": Restart,
+    "start": Start,
+    "stop": Stop,
+    "warm_up": WarmUp,
+    "fetch_model": FetchModel,
+    "check_model": CheckModel,
     "release_gpus": ReleaseGpus,
     "take_up_gpus": TakeUpGpus,
 }

@@ -107,7 +107,9 @@ class EngineReport(Struct, frozen=True, omit_defaults=True):
     that is down: `dead` refused the connection or said that it is ill, `unreachable` did not answer at all.
     `arguments`: what it was started with, without secrets. `start_phases_ms`: how long each phase of its start took.
     `probes`: what was tried on it, by name, and whether it held. `adapters`: LoRA adapters that it holds, and where
-    they came from; `adapter_problems`: those that it shall hold and does not, and why.
+    they came from; `adapter_problems`: those that it shall hold and does not, and why. `leaving`: somebody on its node
+    is about to end its process. `versions`: of what stands behind its own, such as Triton's `vllm`. `digests`: SHA-256
+    of the tokenizer and chat template that it serves by. `max_length_tokens`: the longest sequence that it takes.
     """
 
     name: Name
@@ -123,7 +125,11 @@ class EngineReport(Struct, frozen=True, omit_defaults=True):
     model_bytes: Whole | UnsetType = UNSET
     probes: Annotated[dict[ShortText, Literal["ok", "failed"]], Meta(max_length=16)] = {}
     adapters: Annotated[dict[ShortText, LongText], Meta(max_length=64)] = {}
+    leaving: bool = False
     adapter_problems: Annotated[dict[ShortText, LongText], Meta(max_length=64)] = {}
+    versions: Annotated[dict[ShortText, ShortText], Meta(max_length=16)] = {}
+    digests: Annotated[dict[ShortText, Sha256], Meta(max_length=8)] = {}
+    max_length_tokens: Whole | UnsetType = UNSET
 
 
 class FoundEngine(Struct, frozen=True, omit_defaults=True):

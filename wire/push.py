@@ -35,7 +35,7 @@ _EVENTS_IN_MEMORY = 1_000
 
 
 class MetricPush:
-    """Pushes remote write bodies, one an interval. `put` is called by one task at a time."""
+    """Pushes remote write bodies in the order in which they come. One task at a time calls `put` or `put_body`."""
 
     def __init__(self, client: TargetClient, spool: Spool, pace: Pace | None = None) -> None:
         self._client, self._spool = client, spool
@@ -43,11 +43,14 @@ class MetricPush:
         self._emptying = _Emptying(pace or Pace(), self._told)
 
     async def put(self, series: Sequence[Series]) -> None:
-        """Send at once, or spool: where something older waits, or it cannot be sent. Encodes and spools in a thread.
+        """Encode in a thread, and send as `put_body`."""
+        await self.put_body(await asyncio.to_thread(encode, series))
+
+    async def put_body(self, body: bytes) -> None:
+        """Send at once, or spool: where something older waits, or it cannot be sent. Spools in a thread.
 
         A control plane that is away and a full disk raise nothing: the log says once that samples wait or are lost.
         """
-        body = await asyncio.to_thread(encode, series)
         if self._spool.waiting == 0 and await self._sent_at_once(body):
             return
         try:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from wire import PROTOCOL
+from wire.batches import LeaseAnswer, LeaseRequest, Renewal, Results
 from wire.messages import (
     Ack,
     Decision,
@@ -33,6 +34,10 @@ _TYPES: dict[str, Any] = {
     "events": list[Event],
     "decisions": list[Decision],
     "sketches": list[Sketch],
+    "batch-lease-request": LeaseRequest,
+    "batch-lease-answer": LeaseAnswer,
+    "batch-renewal": Renewal,
+    "batch-results": Results,
     "enrol-request": EnrolRequest,
     "enrol-answer": EnrolAnswer,
 }

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from wire.canonical import Document
 from wire.problems import Problem, pointer, type_problems
-from wire.snapshot import Cascade, Engine, GatewaySnapshot, NodeEngine, Pool, Route, Snapshot, Tenant
+from wire.snapshot import Cascade, Engine, GatewaySnapshot, Model, NodeEngine, Pool, Route, Snapshot, Tenant
 
 _ENGINE_URL = re.compile(
     r"https?://(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)(:(?P<port>[0-9]{1,5}))?"
@@ -61,6 +61,7 @@ def gateway_references(snapshot: GatewaySnapshot) -> list[Problem]:
             problems += _unknown(f"{path}/session_limits", "session limits", tenant.session_limits, s.session_limits)
         if isinstance(tenant.cache_policy, str):
             problems += _unknown(f"{path}/cache_policy", "cache policy", tenant.cache_policy, s.cache_policies)
+        problems += _pin_problems(path, tenant, s)
         problems += tenant_problems(name, tenant)
     for name, policy in s.cache_policies.items():
         if policy.semantic is not UNSET:
@@ -79,11 +80,15 @@ def gateway_references(snapshot: GatewaySnapshot) -> list[Problem]:
         problems += _unknown(f"{pointer('/keys', digest)}/tenant", "tenant", key.tenant, s.tenants)
     for name, pool in s.pools.items():
         problems += _unknown(f"{pointer('/pools', name)}/model", "model", pool.model, s.models)
+        if pool.model in s.models and (adapter := s.models[pool.model].adapter) is not UNSET:
+            message = f"{pool.model!r} is the adapter {adapter!r}; give the model that it adapts"
+            problems.append(Problem(f"{pointer('/pools', name)}/model", "adapter", message))
     for name, engine in s.engines.items():
         problems += _unknown(f"{pointer('/engines', name)}/pool", "pool", engine.pool, s.pools)
     for name, route in s.routes.items():
         problems += route_problems(name, route, s.models, s.tenants, s.priority_classes, s.pools)
         problems += _same_model_problems(name, route, s.pools)
+        problems += _adapter_problems(name, route, s.models, s.pools)
     for name, override in s.overrides.items():
         subjects: Container[str] = s.pools if override.subject_kind == "pool" else s.engines
         path = f"{pointer('/overrides', name)}/subject"
@@ -179,6 +184,32 @@ def _same_model_problems(name: str, route: Route, pools: Mapping[str, Pool]) -> 
     return [Problem(f"{pointer('/routes', name)}/cascade/pool", "same_model", message)]
 
 
+def _pin_problems(path: str, tenant: Tenant, s: GatewaySnapshot) -> list[Problem]:
+    """A pin is of what clients may call a model, to one that there is."""
+    problems = []
+    for name, model in tenant.pins.items():
+        at = pointer(f"{path}/pins", name)
+        problems += _unknown(at, "model", model, s.models)
+        if name not in s.aliases and name not in s.models:
+            problems.append(Problem(at, "reference", f"{name!r} is neither a model nor an alias of one"))
+    return problems
+
+
+def _adapter_problems(name: str, route: Route, models: Mapping[str, Model], pools: Mapping[str, Pool]) -> list[Problem]:
+    """Pools that a route gives to a model which they cannot serve: their engines lack the adapter that it is."""
+    problems = []
+    for asked in route.match.models or {}:
+        adapter = models[asked].adapter if asked in models else UNSET
+        if adapter is UNSET:
+            continue
+        for field, named in (("pools", route.pools or {}), ("fallbacks", route.fallbacks or {})):
+            for pool in named:
+                if pool in pools and adapter not in pools[pool].adapters:
+                    message = f"pool {pool!r} does not hold the adapter {adapter!r}, which model {asked!r} is"
+                    problems.append(Problem(pointer(f"{pointer('/routes', name)}/{field}", pool), "adapter", message))
+    return problems
+
+
 def _unknown(path: str, kind: str, name: str, known: Container[str]) -> list[Problem]:
     return [] if name in known else [Problem(path, "reference", f"{kind} {name!r} does not exist")]
 
@@ -211,3 +242,7 @@ class SnapshotRefused(ValueError):
     def __init__(self, problems: list[Problem]) -> None:
         super().__init__("; ".join(f"{p.path}: {p.message}" for p in problems[:5]))
         self.problems = problems
+
+
+class SnapshotNotTaken(SnapshotRefused):
+    """A slice that a target can run, but for something at the target itself, as a full disk: it may be tried again."""

@@ -11,7 +11,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -36,7 +38,7 @@ from wire.pace import Pace as Pace
 from wire.problems import Problem
 from wire.slices import Unverified, keep_slice, kept_slice, next_slice, set_aside
 from wire.snapshot import Snapshot
-from wire.snapshot_checks import SnapshotRefused, decode_snapshot
+from wire.snapshot_checks import SnapshotNotTaken, SnapshotRefused, decode_snapshot
 from wire.sse import EventTooLarge, ServerSentEvent, SseParser
 
 log = logging.getLogger("headworks.target")
@@ -51,8 +53,9 @@ class TargetClient:
     """Follows the config stream of one enrolled target.
 
     `on_snapshot(slice, revision)` makes a slice the running one; raising SnapshotRefused leaves the last good one
-    running and tells the control plane why. `on_peers(live_gateways)` hears of other gateways. `enrol_again(refused)`
-    is called when the stored token is refused: None once a new one is stored, else what a person has to do.
+    running and tells the control plane why; after SnapshotNotTaken whoever raised it has it tried again, by
+    `adopt_again`. `on_peers(live_gateways)` hears of other gateways. `enrol_again(refused)` is called when the stored
+    token is refused: None once a new one is stored, else what a person has to do.
     """
 
     def __init__(
@@ -82,6 +85,8 @@ class TargetClient:
         # What patches build upon. After a NACK it is newer than `_applied`.
         self._received: LastKnownGood | None = None
         self._applied: LastKnownGood | None = None
+        # The older of two slices must not be kept on disk after the newer one.
+        self._adopting = asyncio.Lock()
         # Refused as what nobody was sent; asked for anew once, as a control plane that is wrong would refuse it again.
         self._disowned: tuple[int, str] | None = None
         self._stream: aiohttp.ClientResponse | None = None
@@ -110,6 +115,10 @@ class TargetClient:
             if kept is None:
                 return False
             applied = self._apply(kept)
+        except SnapshotNotTaken as error:
+            self._received = kept
+            self._note_slice(f"the last known good revision could not be taken yet: {error}")
+            return False
         except (Unverified, SnapshotRefused) as error:
             self._note_slice(f"the last known good slice is not usable and was set aside: {error}")
             with contextlib.suppress(OSError):
@@ -133,6 +142,14 @@ class TargetClient:
         finally:
             await self.close()
 
+    async def adopt_again(self) -> None:
+        """Try the newest slice again, if it is not the one that runs, and tell the control plane."""
+        received, applied = self._received, self._applied
+        if received is None:
+            return
+        if applied is None or (received.revision, received.hash) != (applied.revision, applied.hash):
+            await self._adopt(received)
+
     async def close(self) -> None:
         """Close connections; needed after `get` or `post` outside `run`."""
         if self._session is not None:
@@ -151,6 +168,17 @@ class TargetClient:
         """As `post`, with a body that is encoded already; `body_headers` say as what."""
         url = self._control_url + path
         return await call(self._http(), "POST", url, token=self._token(), body=body, body_headers=body_headers)
+
+    def request(
+        self, method: str, path: str, headers: Mapping[str, str], data: Any, timeout: aiohttp.ClientTimeout
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """A call whose body, or answer, is too long to be held. Whoever makes it judges the status.
+
+        Raises: TargetRefused where there is no token, an aiohttp.ClientError inside the context.
+        """
+        own = {**HEADERS, **authorization(self._token()), **headers}
+        url = self._control_url + path
+        return self._http().request(method, url, headers=own, data=data, timeout=timeout, allow_redirects=False)
 
     # The stream: connect → read → verify → apply → persist → ack.
 
@@ -214,6 +242,11 @@ class TargetClient:
             await self._on_peers(message.live_gateways)
 
     async def _adopt(self, received: LastKnownGood) -> None:
+        async with self._adopting:
+            if received is self._received:
+                await self._adopt_newest(received)
+
+    async def _adopt_newest(self, received: LastKnownGood) -> None:
         try:
             applied = self._apply(received)
         except SnapshotRefused as refusal:

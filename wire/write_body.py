@@ -50,7 +50,17 @@ def key_of(labels: Mapping[str, str]) -> Key:
 
 def encode(series: Iterable[Series]) -> bytes:
     """The body of a write."""
-    return _compressed(_field(_FIRST, _labels(each.labels) + _samples(each.samples)) for each in series)
+    return body_of(map(row, series))
+
+
+def row(series: Series) -> bytes:
+    """One series as a part of a body."""
+    return _field(_FIRST, _labels(series.labels) + _samples(series.samples))
+
+
+def body_of(rows: Iterable[bytes]) -> bytes:
+    """The body of a write, of what `row` made."""
+    return bytes(snappy.compress_raw(b"".join(rows)))
 
 
 def halves(body: bytes) -> tuple[bytes, bytes] | None:
@@ -62,11 +72,7 @@ def halves(body: bytes) -> tuple[bytes, bytes] | None:
     if len(rows) < 2:
         return None
     middle = len(rows) // 2
-    return _compressed(rows[:middle]), _compressed(rows[middle:])
-
-
-def _compressed(rows: Iterable[bytes]) -> bytes:
-    return bytes(snappy.compress_raw(b"".join(rows)))
+    return body_of(rows[:middle]), body_of(rows[middle:])
 
 
 def _labels(labels: Mapping[str, str]) -> bytes:

@@ -78,7 +78,7 @@ async def _follow(enrolment: Enrolment, file: Path, choices: Choices) -> None:
     log.info("router %s: its file is %s", enrolment.name, file)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(client.run())
-        tasks.create_task(router.run())
+        tasks.create_task(router.run(client.adopt_again))
 
 
 if __name__ == "__main__":

@@ -170,6 +170,8 @@ def not_enforced(snapshot: GatewaySnapshot) -> tuple[str, ...]:
     parts = {
         "tenant keys: the router lets everybody in": bool(snapshot.keys),
         "tenants' limits, budgets and models": bool(snapshot.tenants),
+        "tenants' pins: everybody gets what an alias stands for": any(t.pins for t in snapshot.tenants.values()),
+        "models that are adapters": any(model.adapter is not UNSET for model in snapshot.models.values()),
         "priority classes": bool(snapshot.priority_classes),
         "session limits": bool(snapshot.session_limits),
         "cache policies": bool(snapshot.cache_policies),

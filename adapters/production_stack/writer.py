@@ -5,43 +5,78 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from adapters.production_stack.router_file import Choices, RouterFile, router_file
 from wire.files import read_bounded, write_whole
+from wire.pace import Pace
 from wire.problems import Problem
 from wire.snapshot import GatewaySnapshot, Snapshot
-from wire.snapshot_checks import SnapshotRefused
+from wire.snapshot_checks import SnapshotNotTaken, SnapshotRefused
 
 log = logging.getLogger("headworks.router-config")
 # It holds addresses and names, no secret, and the router runs as another user.
 _FILE_MODE = 0o644
 _FILE_BYTES_MAX = 16 * 2**20
-# A clock that is set moves the end of an override; a disk that was full may have room again.
+# A clock that is set moves the end of an override.
 _LOOK_AGAIN_SECONDS = 5.0
+# A disk that is full may have room again.
+_WRITE_AGAIN = Pace(retry_base_seconds=1.0)
 
 
 class RouterConfig:
-    """`on_snapshot` for a TargetClient; `run` rewrites the file when an override ends."""
+    """`on_snapshot` for a TargetClient; `run` rewrites the file when an override ends.
 
-    def __init__(self, path: Path, choices: Choices, clock: Callable[[], float] = time.time) -> None:
-        self._path, self._choices, self._clock = path, choices, clock
+    What could not be written is tried again: by a TargetClient's `adopt_again`, which `run` is given.
+    """
+
+    def __init__(
+        self, path: Path, choices: Choices, clock: Callable[[], float] = time.time, pace: Pace = _WRITE_AGAIN
+    ) -> None:
+        self._path, self._choices, self._clock, self._pace = path, choices, clock, pace
         self._snapshot: GatewaySnapshot | None = None
         self._told: tuple[tuple[Problem, ...], tuple[str, ...]] = ((), ())
         self._changes_at_ms: int | None = None
-        self._changed = asyncio.Event()
+        self._changed, self._not_taken = asyncio.Event(), asyncio.Event()
 
     def on_snapshot(self, snapshot: Snapshot, revision: int) -> None:
-        """Write the file. Raises SnapshotRefused where the router cannot hold the slice, or the file is not written."""
+        """Write the file.
+
+        Raises SnapshotRefused where the router cannot hold the slice, SnapshotNotTaken where the file is not written.
+        """
+        self._not_taken.clear()
         if not isinstance(snapshot, GatewaySnapshot):
             raise SnapshotRefused([Problem("/kind", "kind", "this target follows the slice of a gateway")])
-        self._write(snapshot)
+        try:
+            self._write(snapshot)
+        except SnapshotNotTaken:
+            self._not_taken.set()
+            raise
         self._snapshot = snapshot
         self._changed.set()
 
-    async def run(self) -> None:
-        """Until cancelled: when an override ends, the file changes without a new slice."""
+    async def run(self, adopt_again: Callable[[], Awaitable[None]]) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._end_overrides())
+            tasks.create_task(self._write_again(adopt_again))
+
+    async def _write_again(self, adopt_again: Callable[[], Awaitable[None]]) -> None:
+        """A slice that was not written is not lost until the next one comes."""
+        while True:
+            await self._not_taken.wait()
+            attempt = 0
+            while self._not_taken.is_set():
+                # Not at once: it has just failed.
+                await asyncio.sleep(self._pace.retry_base_seconds)
+                await asyncio.sleep(self._pace.delay_seconds(attempt, self._pace.refused_cap_seconds))
+                if self._not_taken.is_set():
+                    await adopt_again()
+                attempt += 1
+
+    async def _end_overrides(self) -> None:
+        """When an override ends, the file changes without a new slice."""
         while True:
             self._changed.clear()
             try:
@@ -76,7 +111,7 @@ class RouterConfig:
                 log.info("wrote %s", self._path)
         except OSError as error:
             message = f"the router's file cannot be written: {error.strerror}; its folder must be there and writable"
-            raise SnapshotRefused([Problem("/", "not_written", message)]) from error
+            raise SnapshotNotTaken([Problem("/", "not_written", message)]) from error
         self._changes_at_ms = file.changes_at_ms
         self._tell(file)
 

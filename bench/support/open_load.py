@@ -10,8 +10,9 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import aiohttp
 import msgspec
@@ -19,6 +20,7 @@ import msgspec
 from simulator.tokenizer import Words
 from simulator.traffic import Tenant, draw_request
 
+T = TypeVar("T")
 _DATA, _DONE = b"data: ", b"data: [DONE]"
 
 
@@ -81,6 +83,25 @@ class OpenLoad:
                 counted = seen if due >= begun + warm_up_seconds else unseen
                 tasks.create_task(self._ask(http, next(self._urls) + body.path, body.body, counted))
         return seen
+
+    async def offer_while(self, rate_per_second: float, doing: Awaitable[T], seed: int) -> tuple[Seen, T]:
+        """Requests that come at that rate until `doing` has ended; what came of all of them, and its result."""
+        seen = Seen(0)
+        rng = random.Random(seed)
+        begun = due = time.monotonic()
+        task = asyncio.ensure_future(doing)
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as http,
+            asyncio.TaskGroup() as tasks,
+        ):
+            while not task.done():
+                due += rng.expovariate(rate_per_second)
+                body = draw_request(self._tenant, self._words, rng)
+                await asyncio.sleep(due - time.monotonic())
+                tasks.create_task(self._ask(http, next(self._urls) + body.path, body.body, seen))
+            seen.seconds = time.monotonic() - begun
+        return seen, await task
 
     async def _ask(self, http: aiohttp.ClientSession, url: str, body: bytes, seen: Seen) -> None:
         headers = {"Authorization": f"Bearer {self._tenant.key}", "Content-Type": "application/json"}

@@ -69,22 +69,23 @@ class SnapshotServer:
         """The newest ack or NACK of a revision."""
         return next((ack for ack in reversed(self.acks) if ack["revision"] == revision), None)
 
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.post("/api/v1/targets/enrol", self._enrol),
+            web.get("/api/v1/config/stream", self._stream),
+            web.post("/api/v1/config/ack", self._ack),
+            web.get("/api/v1/artifacts/{sha}", self._artifact),
+            web.post(WRITE_PATH, self._write),
+            web.post("/api/v1/nodes/report", self._report),
+            web.post(EVENTS_PATH, self._events),
+            web.post("/api/v1/decisions", self._decisions),
+            web.post("/api/v1/sketches", self._sketches),
+        ]
+
     async def start(self) -> None:
         self._stopping = False
         app = web.Application()
-        app.add_routes(
-            [
-                web.post("/api/v1/targets/enrol", self._enrol),
-                web.get("/api/v1/config/stream", self._stream),
-                web.post("/api/v1/config/ack", self._ack),
-                web.get("/api/v1/artifacts/{sha}", self._artifact),
-                web.post(WRITE_PATH, self._write),
-                web.post("/api/v1/nodes/report", self._report),
-                web.post(EVENTS_PATH, self._events),
-                web.post("/api/v1/decisions", self._decisions),
-                web.post("/api/v1/sketches", self._sketches),
-            ]
-        )
+        app.add_routes(self.routes())
         self._runner = web.AppRunner(app, shutdown_timeout=1, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)

@@ -25,15 +25,18 @@ _END_OF_HEADLINE = re.compile(r"[:;] ")
 class Cause:
     """What a kind of event tells of. `about`: the label that its subject is; empty: the node as a whole.
 
-    `cordons`: when critical, the node may take no new work. `hardware`: over once a person uncordons the node.
-    `quietens`: nothing ever tells of its end, so a warning of it is over when it has not come again for long.
+    `cordons`: when critical, the node may take no new work, by `rule`. `hardware`: over once a person uncordons the
+    node. `reported`: over once the node's reports say that it is well. `quietens`: nothing ever tells of its end, so a
+    warning of it is over when it has not come again for long.
     """
 
     alertname: str
     about: str = ""
     number: str = ""
     cordons: bool = False
+    rule: Literal["hardware_fault", "leaving"] = "hardware_fault"
     hardware: bool = True
+    reported: bool = True
     quietens: bool = False
 
 
@@ -44,6 +47,7 @@ CAUSES: Mapping[str, Cause] = {
     "gpu_unresponsive": Cause("GpuUnresponsive", "gpu"),
     "gpu_error": Cause("GpuError", "gpu"),
     "nvml_failed": Cause("NvmlFailed"),
+    "spot_notice": Cause("SpotNotice", cordons=True, rule="leaving", reported=False),
     "engine_down": Cause("EngineDown", "engine", hardware=False),
     "engine_hung": Cause("EngineHung", "engine", hardware=False),
     "engine_paused": Cause("EnginePaused", "engine", hardware=False),
@@ -54,6 +58,7 @@ CAUSES: Mapping[str, Cause] = {
 RECOVERIES: Mapping[str, tuple[str, ...]] = {
     "gpu_recovered": ("gpu_lost", "gpu_unresponsive", "gpu_error"),
     "nvml_recovered": ("nvml_failed",),
+    "spot_notice_ended": ("spot_notice",),
     "engine_up": ("engine_down", "engine_hung", "engine_paused"),
     "engine_probe_ok": ("engine_probe_failed",),
 }
@@ -85,7 +90,7 @@ class Verdict:
     """
 
     kind: Literal["cordon", "incident", "resolve", "note"]
-    reason: Literal["hardware_fault", "critical", "warning", "recovered", "informational", "unknown_kind"]
+    reason: Literal["hardware_fault", "leaving", "critical", "warning", "recovered", "informational", "unknown_kind"]
     labels: Labels | None = None
     title: str = ""
     resolves: tuple[Labels, ...] = ()
@@ -106,7 +111,7 @@ def judge(event: Happened) -> Verdict:
     if not _critical(event):
         return _opens("incident", "warning", event, _labels(event, cause))
     if cause.cordons:
-        return _opens("cordon", "hardware_fault", event, _labels(event, cause))
+        return _opens("cordon", cause.rule, event, _labels(event, cause))
     return _opens("incident", "critical", event, _labels(event, cause))
 
 
@@ -136,7 +141,7 @@ def _critical(event: Happened) -> bool:
 
 def _opens(
     kind: Literal["cordon", "incident"],
-    reason: Literal["hardware_fault", "critical", "warning"],
+    reason: Literal["hardware_fault", "leaving", "critical", "warning"],
     event: Happened,
     labels: Labels,
 ) -> Verdict:

@@ -19,6 +19,8 @@ from controlplane.alerts.rules_api import router as rules
 from controlplane.api.docs import STREAM_OPERATION, LocalSwagger, add_headers, add_refusals
 from controlplane.api.failed import failure
 from controlplane.api.parser import UniqueNames
+from controlplane.batches.api import router as batches
+from controlplane.batches.work_api import router as batch_work
 from controlplane.breakers.api import router as breakers
 from controlplane.configs.api import router as configs
 from controlplane.configs.document_api import router as document
@@ -36,6 +38,12 @@ from controlplane.core.scope import note_tags
 from controlplane.core.targets_api import router as targets
 from controlplane.fleet.acts_api import router as acts
 from controlplane.fleet.api import router as fleet
+from controlplane.fleet.compatibility_api import router as compatibility
+from controlplane.fleet.model_files_api import router as model_files
+from controlplane.fleet.versions_api import router as versions
+from controlplane.planner.plan_api import router as plans
+from controlplane.planner.what_if_api import router as what_if
+from controlplane.rollouts.api import router as rollouts
 from controlplane.routing.api import router as routing
 from controlplane.telemetry.decisions.api import router as decisions
 from controlplane.telemetry.recording.api import router as recording
@@ -82,6 +90,9 @@ for _router in (
     own_targets,
     tenants,
     fleet,
+    compatibility,
+    versions,
+    model_files,
     acts,
     routing,
     breakers,
@@ -96,6 +107,11 @@ for _router in (
     recording,
     metric_writers,
     decisions,
+    rollouts,
+    plans,
+    what_if,
+    batches,
+    batch_work,
 ):
     api.add_router("", _router)
 

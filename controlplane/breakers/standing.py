@@ -99,7 +99,7 @@ def breakers(pools: Sequence[Pool]) -> tuple[list[Document], str | None]:
         engines[row.pool.name].append(
             {
                 "engine": row.name,
-                "cordoned": row.cordoned or (row.node is not None and row.node.cordoned),
+                "cordoned": row.takes_no_work,
                 "overrides": forced.turns(("pool", row.pool.name), ("engine", row.name)),
                 "gateways": {gateway: told.states.get((row.name, gateway)) for gateway in gateways},
             }

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 from controlplane.configs.document import gathered
 from controlplane.configs.edit_text import diff_text
-from controlplane.configs.edits import Edit, Entries, edit_of
+from controlplane.configs.edits import Edit, Entries, edit_to
 from controlplane.configs.ordering import in_order
 from controlplane.configs.removals import keys_of_tenants, problems_of_removals
 from controlplane.core.changes import UnitOfWork, Written
@@ -21,15 +20,21 @@ from wire.problems import Problem, pointer
 
 
 def apply_document(
-    unit: UnitOfWork, before: Document, given: Any, *, allow_removals: bool, diff_max_characters: int | None = None
+    unit: UnitOfWork,
+    before: Document,
+    checked: Document,
+    *,
+    allow_removals: bool,
+    diff_max_characters: int | None = None,
 ) -> Document:
-    """Make the configuration what `given` says; `before` is the document as it stands.
+    """Make the configuration what a document says; `before` is the document as it stands.
 
-    Answers the diff, the counts, and the ETag of the document afterwards. First the form of all entries is checked,
-    then, while they are written, what they refer to within their app, then the whole: what is found at one stage is
+    `checked`: that document, by `edits.checked_document`: before the unit of work, which keeps other writes out.
+    Answers the diff, the counts, and the ETag of the document afterwards. After the form of all entries, what they
+    refer to within their app is checked while they are written, then the whole: what is found at one stage is
     refused together. Raises Refused, or Conflict `removals`; a dry run warns of removals instead, to show the diff.
     """
-    edit = edit_of(before, given)
+    edit = edit_to(before, checked)
     keys = guard_removals(unit, edit, allow_removals)
     diff = diff_text(edit, keys, diff_max_characters)
     write_entries(unit, edit.entries)
@@ -55,7 +60,7 @@ def write_entries(unit: UnitOfWork, entries: Entries) -> None:
     problems: list[Problem] = []
     for section, some in groupby(in_order(entries), itemgetter(0)):
         if section.written is not None:
-            _write_section(unit, section.name, section.written, [(key, fields) for _, key, fields in some], problems)
+            _write_section(unit, section.name, section.written, {key: fields for _, key, fields in some}, problems)
     refuse_if(problems)
 
 
@@ -63,10 +68,7 @@ def _write_section(
     unit: UnitOfWork,
     section: str,
     written: Written,
-    entries: list[tuple[str, Document | None]],
+    entries: Mapping[str, Document | None],
     problems: list[Problem],
 ) -> None:
-    rows = written.lock_many([key for key, _ in entries])
-    for key, fields in entries:
-        with gathered(problems, pointer(f"/{section}", key)):
-            written.write(unit, key, rows.get(key), fields)
+    written.write_many(unit, entries, lambda key: gathered(problems, pointer(f"/{section}", key)))

@@ -29,6 +29,10 @@ _TENANTS_NAME_ONE_BY = {
     "cache_policies": "cache_policy",
 }
 _TENANTS_NAME_MANY_OF = ("models", "priority_classes")
+# Sections that tenants may name in their pins.
+_PINNED = ("models", "aliases")
+# Fields of an entry by which others that name it may come to be wrong.
+_AGREED_ON = {"pools": ("model", "adapters"), "models": ("adapter",)}
 # Sections of which no two entries share a name.
 _NAMESAKES = {"models": "aliases", "aliases": "models"}
 # What agents alone are told, and name nothing that others tell of.
@@ -56,11 +60,11 @@ def problems_of(changed: dict[EntryKey, Transition]) -> list[Problem]:
 
 
 def _serves_another_model(entry: EntryKey, transition: Transition) -> bool:
-    """Whether a pool was given another model, which what names the pool must agree with."""
+    """Whether a pool or a model was made another, with which what names it must agree."""
     before, after = transition
-    if entry[0] != "pools" or before is None or after is None:
+    if before is None or after is None:
         return False
-    return bool(before.get("model") != after.get("model"))
+    return any(before.get(field) != after.get(field) for field in _AGREED_ON.get(entry[0], ()))
 
 
 def _by_section(entries: dict[EntryKey, Document]) -> Document:
@@ -120,6 +124,8 @@ def _candidates(referrer: str, section: str, keys: list[str]) -> dict[str, Docum
         if section in _TENANTS_NAME_MANY_OF:
             for key in keys:
                 naming |= Q(**{f"content__{section}__has_key": key})
+        if section in _PINNED:
+            naming |= Q(content__has_key="pins")
         rows = rows.filter(naming)
     elif referrer == "keys":
         rows = rows.filter(content__tenant__in=keys)

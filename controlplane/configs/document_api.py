@@ -11,6 +11,7 @@ from ninja import Query, Router
 from controlplane.configs.bulk import apply_document
 from controlplane.configs.document import FORMAT, document_at, document_now, written_sections
 from controlplane.configs.document_text import read_document
+from controlplane.configs.edits import checked_document
 from controlplane.core.answer_headers import set_answer_header
 from controlplane.core.bodies import inlined
 from controlplane.core.preconditions import entity_tag
@@ -82,14 +83,15 @@ def apply(request: HttpRequest, options: Options, allow_removals: Allowed = Fals
     the document's ETag afterwards. 409 `removals` where the document may be half of one (see `allow_removals`); a dry
     run warns of it.
     """
-    given = read_document(request.body, json=_is_json(request))
+    # All that needs no row, before the unit of work, which keeps others from writing.
+    checked = checked_document(read_document(request.body, json=_is_json(request)))
     # Read once, within the unit of work.
     before = cache(document_now)
     answer = perform(
         request,
         options,
         lambda unit: apply_document(
-            unit, before(), given, allow_removals=allow_removals, diff_max_characters=DIFF_MAX_CHARACTERS
+            unit, before(), checked, allow_removals=allow_removals, diff_max_characters=DIFF_MAX_CHARACTERS
         ),
         current=before,
     )

@@ -39,15 +39,29 @@ class Edit:
 
 def edit_of(before: Document, given: Any) -> Edit:
     """A section that is given is whole; one that is not is left alone. Raises Refused with every problem."""
+    return edit_to(before, checked_document(given))
+
+
+def checked_document(given: Any) -> Document:
+    """The sections that are given, as people write them. Raises Refused with every problem of their form.
+
+    No row is read for it: of a large document it takes seconds, in which nobody needs to be kept from writing.
+    """
     problems = _form_problems(given)
     refuse_if(problems)
-    after, entries = dict(before), {}
-    for section, written in written_sections():
-        if section.name in given:
-            after[section.name] = wanted = _checked(section.name, written, given[section.name], problems)
-            entries[section.name] = _differing(before[section.name], wanted)
+    checked = {
+        section.name: _checked(section.name, written, given[section.name], problems)
+        for section, written in written_sections()
+        if section.name in given
+    }
     refuse_if(problems)
-    return Edit(before, after, {name: differing for name, differing in entries.items() if differing})
+    return checked
+
+
+def edit_to(before: Document, checked: Document) -> Edit:
+    """From the document as it stands to one that `checked_document` gave."""
+    entries = {name: _differing(before[name], wanted) for name, wanted in checked.items()}
+    return Edit(before, {**before, **checked}, {name: differing for name, differing in entries.items() if differing})
 
 
 def _form_problems(given: Any) -> list[Problem]:

@@ -12,6 +12,7 @@ EntryKey = tuple[str, str]
 # Section → the sections whose entries may name one of its entries.
 REFERRERS: dict[str, tuple[str, ...]] = {
     "models": ("tenants", "pools", "routes", "aliases", "cache_policies"),
+    "aliases": ("tenants",),
     "priority_classes": ("tenants", "routes"),
     "session_limits": ("tenants",),
     "cache_policies": ("tenants", "models"),
@@ -25,6 +26,7 @@ def references(section: str, content: Document) -> Iterator[EntryKey]:
     """The entries that one entry names. A malformed entry names nothing; its types are checked elsewhere."""
     if section == "tenants":
         yield from _each("models", content.get("models"))
+        yield from _pins(content.get("pins"))
         yield from _each("priority_classes", content.get("priority_classes"))
         yield from _one("priority_classes", content.get("default_priority_class"))
         yield from _one("session_limits", content.get("session_limits"))
@@ -65,6 +67,15 @@ def keys_by_section(entries: Iterable[EntryKey]) -> dict[str, list[str]]:
 def _one(section: str, name: object) -> Iterator[EntryKey]:
     if isinstance(name, str):
         yield section, name
+
+
+def _pins(pins: object) -> Iterator[EntryKey]:
+    if isinstance(pins, dict):
+        # What is pinned may be called by an alias or by the name of a model.
+        for name, model in pins.items():
+            yield "aliases", name
+            yield "models", name
+            yield from _one("models", model)
 
 
 def _each(section: str, names: object) -> Iterator[EntryKey]:

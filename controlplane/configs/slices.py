@@ -22,6 +22,8 @@ GATEWAY_SECTIONS = (
     "routes",
     "overrides",
 )
+# Fields of a pool that say what its engines shall be started with, and what they shall hold.
+_OF_NODES = ("engine_arguments", "adapter_folders")
 # Token of an engine's API key as stored → the key; None where it cannot be read (the field key was lost).
 Decrypt = Callable[[str], str | None]
 
@@ -48,10 +50,18 @@ def gateway_engine(engine: Document, decrypt: Decrypt) -> Document:
     return told
 
 
+def gateway_pool(pool: Document) -> Document:
+    """A pool without what its nodes alone are told."""
+    if pool.keys().isdisjoint(_OF_NODES):
+        return pool
+    return {field: value for field, value in pool.items() if field not in _OF_NODES}
+
+
 def gateway_content(whole: Document, engines: Document) -> Document:
     """A gateway's slice; `engines` in the form of `gateway_engine`. Other sections are shared, not copied."""
     sections = {section: whole.get(section, {}) for section in GATEWAY_SECTIONS}
-    return {"kind": "gateway", "schema": SCHEMA_VERSION, **sections, "engines": engines}
+    pools = {name: gateway_pool(pool) for name, pool in sections["pools"].items()}
+    return {"kind": "gateway", "schema": SCHEMA_VERSION, **sections, "pools": pools, "engines": engines}
 
 
 def node_content(node: str, whole: Document, engines: Document, acts: Document) -> Document:
@@ -61,18 +71,21 @@ def node_content(node: str, whole: Document, engines: Document, acts: Document) 
         "kind": "node",
         "schema": SCHEMA_VERSION,
         "node": whole.get("nodes", {}).get(node) or {"name": node, "cordoned": False},
-        "engines": {
-            name: {
-                "url": engine["url"],
-                "kind": engine["kind"],
-                "pool": engine["pool"],
-                "model": pools[engine["pool"]]["model"],
-                "served_model": engine["served_model"],
-                "cordoned": engine.get("cordoned", False),
-            }
-            for name, engine in engines.items()
-        },
+        "engines": {name: _node_engine(engine, pools[engine["pool"]]) for name, engine in engines.items()},
         "acts": {
             act_id: {field: value for field, value in act.items() if field != "node"} for act_id, act in acts.items()
         },
     }
+
+
+def _node_engine(engine: Document, pool: Document) -> Document:
+    told = {
+        "url": engine["url"],
+        "kind": engine["kind"],
+        "pool": engine["pool"],
+        "model": pool["model"],
+        "served_model": engine["served_model"],
+        "cordoned": engine.get("cordoned", False),
+    }
+    desired = {"arguments": pool.get("engine_arguments"), "adapters": pool.get("adapter_folders")}
+    return told | {field: value for field, value in desired.items() if value}

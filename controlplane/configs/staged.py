@@ -32,6 +32,8 @@ from wire.canonical import Document, diff_patch, merge_patch
 from wire.problems import Problem, pointer
 
 NOUN, CODE = "stage", "staged"
+# Nobody writes these, but what people write names them: who removes one takes it away from the change.
+_NAMED = frozenset({"nodes"})
 
 
 class _Undone(Exception):
@@ -109,11 +111,13 @@ def refuse_against_stage(unit: UnitOfWork) -> None:
 
 
 def _is_edit(unit: UnitOfWork) -> bool:
-    """Whether a person changes what people write. An incident's acts (a cordon, an override, a key, a temporary limit)
-    change state, and what the program and its targets do by themselves, such as forgetting what expired, is no edit.
+    """Whether a person changes what people write, or removes what that names.
+
+    An incident's acts (a cordon, an override, a key, a temporary limit) change state, and what the program and its
+    targets do by themselves, such as forgetting what expired, is no edit.
     """
     return unit.actor.kind not in ("system", "target") and any(
-        sections[name].written is not None and sections[name].is_edit(entry)
+        sections[name].is_edit(entry) if sections[name].written is not None else entry is None and name in _NAMED
         for name, entries in unit.patch.items()
         for entry in entries.values()
     )

@@ -19,11 +19,16 @@ T = TypeVar("T")
 
 def read_body(request: HttpRequest, kind: type[T]) -> T:
     """The request's body. Raises Malformed (no JSON) or Refused (each field that does not fit, at its path)."""
+    return read_message(request.body, kind)
+
+
+def read_message(body: bytes, kind: type[T]) -> T:
+    """The same of a body that the route has read as a stream, since it may be larger than others."""
     try:
-        message: T = _decoded(request.body, kind)
+        message: T = _decoded(body, kind)
         return message
     except msgspec.ValidationError as error:
-        raise refused(type_problems(_decoded(request.body, Any), kind)) from error
+        raise refused(type_problems(_decoded(body, Any), kind)) from error
 
 
 def _decoded(body: bytes, kind: Any) -> Any:

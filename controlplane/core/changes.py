@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -90,22 +90,24 @@ class UnitOfWork:
         self.touched[section, key] = None
 
 
+# A name → what takes in whatever the block about it is refused for.
+Gathering = Callable[[str], AbstractContextManager[None]]
+
+
 @dataclass(frozen=True)
 class Written:
     """How people write the entries of a section: REST's fields, without null and without what is so by default.
 
     of_content: that form of an entry of the configuration.
     check: that form of what somebody gives under a name. Raises Refused with every problem.
-    lock_many: the rows of these names, by name, locked until the transaction ends.
-    write: make the row, which is given where there is one, such that it is written so (None: remove). Raises as the
-        noun's own writes do.
+    write_many: make the rows of these names such that they are written so (None: remove), in this order. What the
+        noun's own writes would raise of one goes through what is given for its name, and the others are written.
     fields: the description of what may be given.
     """
 
     of_content: Callable[[Document], Document]
     check: Callable[[str, Any], Document]
-    lock_many: Callable[[Collection[str]], Mapping[str, Any]]
-    write: Callable[[UnitOfWork, str, Any, Document | None], None]
+    write_many: Callable[[UnitOfWork, Mapping[str, Document | None], Gathering], None]
     fields: type[BaseModel]
 
 

@@ -10,7 +10,7 @@ from django.db import IntegrityError, models, transaction
 from pydantic import create_model
 
 from controlplane.core import fields as f
-from controlplane.core.changes import Section, UnitOfWork, Written
+from controlplane.core.changes import Gathering, Section, UnitOfWork, Written
 from controlplane.core.errors import Conflict, NotFound
 from wire.canonical import Document
 from wire.problems import Problem
@@ -51,6 +51,8 @@ class Noun(Generic[RowT]):
     reserved_names: ClassVar[frozenset[str]] = frozenset()
     # Foreign keys that the public form names.
     related: ClassVar[tuple[str, ...]] = ()
+    # New rows may be stored many at once: none is looked up while another one is assigned.
+    independent: ClassVar[bool] = False
 
     # What a subclass says
 
@@ -127,8 +129,7 @@ class Noun(Generic[RowT]):
         return page_of(rows.order_by("name"), limit, self._name_of)
 
     def create(self, unit: UnitOfWork, name: str, fields: Mapping[str, Any]) -> RowT:
-        values = f.read(self.new_fields, {**fields, "name": name}).model_dump(exclude={"name"})
-        return self._insert(unit, self.row(name=name), name, values)
+        return self._insert(unit, self._new(name, fields), name)
 
     def update(self, unit: UnitOfWork, name: str, fields: Mapping[str, Any]) -> RowT:
         """Change the given fields. Groups of fields merge; lists and maps are replaced whole."""
@@ -158,7 +159,7 @@ class Noun(Generic[RowT]):
         self, *, restorable: bool = True, written: bool = True, state: frozenset[str] = frozenset()
     ) -> Section:
         restore = self.restore if restorable else None
-        form = Written(self.written, self.check, self.lock_many, self.write, self.fields) if written else None
+        form = Written(self.written, self.check, self.write_many, self.fields) if written else None
         return Section(
             self.section,
             self.compile,
@@ -198,6 +199,20 @@ class Noun(Generic[RowT]):
         else:
             self._store(unit, row, name, self.describe(row), f.read(self.fields, fields).model_dump())
 
+    def write_many(self, unit: UnitOfWork, entries: Mapping[str, Document | None], gathering: Gathering) -> None:
+        """`write` each of these (see changes.Written)."""
+        rows, new = self.lock_many(entries), dict[str, RowT]()
+        for name, fields in entries.items():
+            with gathering(name):
+                if self.independent and fields is not None and name not in rows:
+                    new[name] = self._new(name, fields)
+                else:
+                    self.write(unit, name, rows.get(name), fields)
+        # Their names are nobody's, and nobody else writes now.
+        self.row._default_manager.bulk_create(new.values())
+        for name, row in new.items():
+            self._created(unit, row, name)
+
     def written(self, content: Document) -> Document:
         """An entry of the configuration as people write it (see changes.Written)."""
         return self._plain(self.from_wire(content))
@@ -233,17 +248,26 @@ class Noun(Generic[RowT]):
             raise NotFound(f"there is no {self.noun} {name!r}")
         return row
 
-    def _insert(self, unit: UnitOfWork, row: RowT, name: str, values: Document) -> RowT:
+    def _new(self, name: str, fields: Mapping[str, Any]) -> RowT:
+        """A row that is not stored yet."""
+        row = self.row(name=name)
+        values = f.read(self.new_fields, {**fields, "name": name}).model_dump(exclude={"name"})
         f.refuse_if(self.assign(row, values) + self._reserved(name))
+        return row
+
+    def _insert(self, unit: UnitOfWork, row: RowT, name: str) -> RowT:
         try:
             with transaction.atomic():
                 row.save(force_insert=True)
         except IntegrityError as error:
             taken = Problem("/name", "unique", "choose another name")
             raise Conflict(f"{self.noun} {name!r} exists already", [taken]) from error
+        self._created(unit, row, name)
+        return row
+
+    def _created(self, unit: UnitOfWork, row: RowT, name: str) -> None:
         unit.record(self.noun, name, None, self.describe(row))
         self.touch(unit, row, name)
-        return row
 
     def _store(self, unit: UnitOfWork, row: RowT, name: str, before: Document, values: Document) -> RowT:
         f.refuse_if(self.assign(row, values))

@@ -36,6 +36,8 @@ TenantNames = Annotated[f.Names, Field(min_length=1, max_length=TENANTS_OF_A_PER
 _TOLD_OF_CONVERGENCE = ("revision", "targets", "applied", "waited_ms")
 # Every group of calls: the tags of the OpenAPI page, told by `note_tags` when the site's addresses are read.
 known_scopes: set[str] = {METRICS}
+# Nouns beside keys whose public form tells the `tenant` that they are of, so that its people may write theirs.
+of_a_tenant: set[str] = set()
 
 
 def some(names: Iterable[str] | None) -> Tenants:

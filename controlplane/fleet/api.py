@@ -80,7 +80,7 @@ _FILE_BODY: dict[str, Any] = {
 
 @router.post(
     "/artifacts", auth=admin, response={200: WriteAnswer, 201: WriteAnswer}, tags=["artifacts"],
-    summary="Upload a tokenizer or a chat template", openapi_extra=_FILE_BODY,
+    summary="Upload a tokenizer, a chat template or a manifest of model files", openapi_extra=_FILE_BODY,
 )  # fmt: skip
 def upload_artifact(request: HttpRequest, kind: Filter, name: Filter, options: Options) -> Status[WriteAnswer]:
     """The body is the file. The same bytes are stored once: a repeat answers 200 with the row that there is."""

@@ -116,6 +116,9 @@ class ModelVersion(models.Model):
     published_at = models.DateTimeField(auto_now_add=True)
     # When its pools were last seen with a request; null: not yet.
     used_at = models.DateTimeField(null=True)
+    # Since when it is known to have had none, without a break; null: not known. When that was looked at last.
+    idle_since = models.DateTimeField(null=True)
+    looked_at = models.DateTimeField(null=True)
     retired_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -242,6 +245,11 @@ class Engine(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def takes_no_work(self) -> bool:
+        """Whether people, its node or the program keep it out of service."""
+        return self.cordoned or self.held_out_by != "" or (self.node is not None and self.node.cordoned)
 
 
 class ActState(models.TextChoices):

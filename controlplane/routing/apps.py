@@ -7,7 +7,11 @@ class RoutingConfig(AppConfig):
 
     def ready(self) -> None:
         from controlplane.core.changes import register_section
+        from controlplane.fleet.services import versions
+        from controlplane.routing.kept_versions import led_by_others, pinned
         from controlplane.routing.sections import SECTIONS
 
+        versions.pins[:] = [pinned]
+        versions.other_routes[:] = [led_by_others]
         for section in SECTIONS:
             register_section(section)

@@ -20,11 +20,13 @@ from controlplane.tenants.models import TenantKey
 from controlplane.tenants.services import PRIORITY_CLASSES, TENANTS, keys
 from policy.admission import check_key, check_model, check_prompt, check_sequences, check_tenant, priority_class
 from policy.asks import ENDPOINTS, TEXT_FIELD, Ask, Endpoint, PromptTokens
+from policy.names import model_called
 from policy.routing import RequestFacts
 from wire import snapshot
 from wire.problems import Problem
 
 _HEADERS_MAX, _HEADER_CHARACTERS_MAX = 100, 8192
+_NO_TENANT = snapshot.Tenant()
 CLASS_HEADER = "x-priority-class"
 _KEY_HEADERS = {"authorization", "x-api-key"}
 
@@ -102,7 +104,8 @@ class Asked:
 
 def by_sizes(fields: RequestFields) -> Asked:
     """Names that do not exist are taken as they are: a rule may be tried before its tenant is made."""
-    name = _model_called(fields.model)
+    tenant = _tenant(fields.tenant)
+    name = _model_called(fields.model, tenant)
     facts = RequestFacts(name, fields.tenant, fields.priority_class, fields.prompt_tokens, fields.max_tokens)
     return Asked(
         facts=facts,
@@ -113,7 +116,7 @@ def by_sizes(fields: RequestFields) -> Asked:
         generates=True,
         endpoint="chat",
         model=_model(name),
-        tenant=_tenant(fields.tenant),
+        tenant=tenant,
     )
 
 
@@ -123,7 +126,7 @@ def by_body(sent: SentFields) -> Asked:
     class_name = priority_class(tenant, sent.headers.get(CLASS_HEADER), set(PRIORITY_CLASSES.keys()))
     endpoint = ENDPOINTS[sent.path]
     ask = Ask(endpoint, json.dumps(sent.body).encode())
-    name = _model_called(ask.model)
+    name = _model_called(ask.model, tenant)
     found = _model(name)
     models = {} if found is None else {name: found}
     check_model(tenant, ask.model, name, models)
@@ -168,9 +171,10 @@ def _tenant_of_key(prefix: str) -> str:
     return key.tenant
 
 
-def _model_called(name: str) -> str:
+def _model_called(name: str, tenant: snapshot.Tenant | None) -> str:
     alias = ALIASES.find(name)
-    return name if alias is None else alias.model.name
+    aliases = {} if alias is None else {name: snapshot.Alias(alias.model.name)}
+    return model_called(name, tenant or _NO_TENANT, aliases)
 
 
 def _model(name: str) -> snapshot.Model | None:

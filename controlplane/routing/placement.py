@@ -29,7 +29,7 @@ def standing_in(pools: Iterable[str]) -> dict[str, Document]:
     rows = Engine.objects.filter(pool__name__in=list(found)).select_related("pool", "node").order_by("name")
     for row in rows:
         document = found[row.pool.name]
-        if row.cordoned or (row.node is not None and row.node.cordoned):
+        if row.takes_no_work:
             document["cordoned"].append(row.name)
         else:
             held = _held(forced, now_ms, ("pool", row.pool.name), ("engine", row.name))

@@ -77,6 +77,7 @@ class RouteNoun(Noun[rows.Route]):
     order: ClassVar[int] = 50
     # POST /routes/test is the tester.
     reserved_names = frozenset({"test"})
+    independent = True
 
     def describe(self, row: rows.Route) -> Document:
         conditions = {**row.match, **{name: sorted(row.match[name]) for name in _NAME_LISTS if name in row.match}}

@@ -54,11 +54,15 @@ queue_length gauge Requests that wait for a place in the pool.
 queue_tokens gauge Prompt and expected output tokens of the requests that wait.
 pool_requests gauge Requests of this gateway at the pool's engines.
 concurrency_limit gauge How many requests of this gateway may be at the pool's engines at once.
+batch_lines_running gauge Lines of batches at the pool's engines.
+batch_lines_waiting gauge Lines of batches that wait for what interactive requests leave.
+batch_in_flight_limit gauge Requests in flight, interactive ones too, under which a line may start.
 pool_breaker_state gauge 1 for the state of the pool's own breaker, overrides included.
 ledger gauge 1 for how limits are held: shared by all gateways on their Redis, or local, as this gateway's share.
 ledger_requests_total counter Requests whose quota was decided, by how limits were held.
 ledger_waiting gauge What waits to be told to the Redis, ends of requests above all.
 ledger_lapsed_total counter Ends of requests that the Redis was not told in time.
+ledger_unreadable gauge 1 for each tenant whose state at the Redis cannot be read; it has this gateway's share.
 config_revision gauge The configuration revision that requests are served by.
 config_connected gauge 1 while the configuration stream is open.
 draining gauge 1 once no new work is taken.
@@ -111,6 +115,7 @@ rank_kv_cache_usage_ratio gauge Used part of one data-parallel rank's KV cache, 
 rank_iterations_total counter Steps of one data-parallel rank.
 rank_preemptions_total counter Requests that one data-parallel rank put back for lack of KV cache.
 start_phase_seconds gauge How long each phase of the last start took.
+arguments_differing gauge Arguments that its pool desires and it was started without, or with another value.
 model_bytes gauge Size of the model's files.
 loaded_models gauge Models in the engine's memory.
 model_loaded gauge 1 while the served model is in memory.

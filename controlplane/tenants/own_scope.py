@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from controlplane.core import api_tokens, users
 from controlplane.core.changes import Change, UnitOfWork
-from controlplane.core.scope import tenant_scope
+from controlplane.core.scope import of_a_tenant, tenant_scope
 from controlplane.tenants.own_limits import refuse_raises
 from controlplane.tenants.services import keys
 from controlplane.tenants.services.tenants import TENANTS
@@ -30,7 +30,7 @@ def _is_theirs(change: Change, tenants: frozenset[str]) -> bool:
     if change.noun == TENANTS.noun:
         # Neither made nor deleted by its own people.
         return change.key in tenants and change.action == "update"
-    if change.noun == keys.NOUN:
+    if change.noun == keys.NOUN or change.noun in of_a_tenant:
         return all(form is None or form["tenant"] in tenants for form in (change.before, change.after))
     # Tokens and log-ins of their own: the routes let nobody below an admin of the whole fleet reach another's.
     return change.noun in (api_tokens.NOUN, users.NOUN)

@@ -73,6 +73,12 @@ class ActLine:
         return self.row.took_ms / 1000 if self.row.state in _BEGUN else None
 
     @property
+    def progress_percent(self) -> int | None:
+        """How far it has come; None where it does not run, or cannot tell."""
+        permille = self.row.progress_permille
+        return permille // 10 if permille is not None and self.row.state == ActState.RUNNING else None
+
+    @property
     def waits(self) -> bool:
         return self.row.state == ActState.WAITING
 

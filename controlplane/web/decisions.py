@@ -25,6 +25,7 @@ STAGES = {
     "route": _("route"),
     "bound_output": _("bound the output"),
     "check_schema": _("check the schema"),
+    "wait_for_room": _("wait for room beside others"),
     "plan_cascade": _("plan the cascade"),
     "count_arrival": _("note the arrival"),
     "take_quota": _("take quota"),
@@ -35,6 +36,7 @@ STAGES = {
 NUMBERS = {
     "timeout_ms": _("Its client waits at most"),
     "body_bytes": _("Body (bytes)"),
+    "pinned": _("Its tenant stays with a version (1: yes)"),
     "prompt_tokens": _("Prompt tokens"),
     "longest_tokens": _("Longest input (tokens)"),
     "max_context_tokens": _("The model's context (tokens)"),

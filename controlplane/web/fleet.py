@@ -15,6 +15,7 @@ from controlplane import settings_rows
 from controlplane.alerts.models import Incident, IncidentState
 from controlplane.breakers.standing import Forced
 from controlplane.core.models import AuditEntry
+from controlplane.fleet.drift import drift_of
 from controlplane.fleet.health import failed_probes, node_health
 from controlplane.fleet.models import Engine, Gpu, Node
 from controlplane.fleet.services import facts_of
@@ -59,7 +60,7 @@ class EngineLine:
     """One engine. `state` is what its agent sees, unknown where that is silent; `condition` says more of it than that.
 
     `cordoned` is its own cordon, `node_cordoned` that of its node. `forced` is the override that holds its breaker, if
-    one does. `facts` is what its agent tells of its start.
+    one does. `facts` is what its agent tells of its start, `drift` how it differs from what its pool desires.
     """
 
     name: str
@@ -72,9 +73,11 @@ class EngineLine:
     error: str
     version: str
     facts: Document
+    drift: Document
     simulated: bool
     cordoned: bool
     node_cordoned: bool
+    held_out_by: str
     forced: Document | None
     kv_capacity_tokens: int | None
     kv_usage_percent: float | None
@@ -275,9 +278,11 @@ def _engine_line(row: Engine, readings: Readings | None, forced: Forced) -> Engi
         error=row.error if readings else "",
         version=row.version,
         facts=facts_of(row),
+        drift=drift_of(row),
         simulated=row.version.endswith(SIMULATED_VERSION),
         cordoned=row.cordoned,
         node_cordoned=bool(row.node and row.node.cordoned),
+        held_out_by=row.held_out_by,
         forced=next(iter(forced.turns(("pool", row.pool.name), ("engine", row.name))), None),
         kv_capacity_tokens=row.kv_capacity_tokens,
         kv_usage_percent=None if usage is None else usage * 100,

@@ -47,6 +47,22 @@ ACTIONS = {
     "restart": ActionLabel(
         gettext_lazy("Restart"), gettext_lazy("Restarts the engine by its node's own command; what runs is lost.")
     ),
+    "start": ActionLabel(
+        gettext_lazy("Start"), gettext_lazy("Starts an engine that does not run by its node's own command.")
+    ),
+    "stop": ActionLabel(
+        gettext_lazy("Stop"), gettext_lazy("Ends a cordoned engine by its node's own command; what runs is lost.")
+    ),
+    "warm_up": ActionLabel(
+        gettext_lazy("Warm up"),
+        gettext_lazy("Sends the engine a few requests, so that the first client does not wait."),
+    ),
+    "fetch_model": ActionLabel(
+        gettext_lazy("Fetch a model's files"), gettext_lazy("Runs the site's own command, and sees that all are whole.")
+    ),
+    "check_model": ActionLabel(
+        gettext_lazy("Check a model's files"), gettext_lazy("Reads every file, and sees that all are whole.")
+    ),
     "release_gpus": ActionLabel(
         gettext_lazy("Release the GPUs"), gettext_lazy("Closes NVML, so that a GPU can be reset or sliced anew.")
     ),
@@ -66,7 +82,13 @@ ARGUMENTS = {
         gettext_lazy("New arguments"),
         gettext_lazy("One a line as name=value, such as max-num-seqs=64. Empty: as it was."),
     ),
-    "limit_seconds": (gettext_lazy("Limit (seconds)"), gettext_lazy("An hour at most.")),
+    "limit_seconds": (gettext_lazy("Limit (seconds)"), gettext_lazy("What is not done by then has failed.")),
+    "prompt": (gettext_lazy("Prompt"), gettext_lazy("What each request asks. Empty: some words of its own.")),
+    "schema": (gettext_lazy("Schema of the answer"), gettext_lazy("JSON Schema. Empty: none.")),
+    "requests": (gettext_lazy("Requests"), gettext_lazy("One after another, 64 at most.")),
+    "max_tokens": (gettext_lazy("Tokens of each answer"), gettext_lazy("64 at most.")),
+    "manifest": (gettext_lazy("Manifest"), gettext_lazy("Its SHA-256, as it was uploaded.")),
+    "folder": (gettext_lazy("Folder"), gettext_lazy("On the node, within what its policy allows.")),
 }
 
 # What audit entries are about.
@@ -77,12 +99,14 @@ NOUNS = {
     gettext_noop("artifact"),
     gettext_noop("cache policy"),
     gettext_noop("cordon policy"),
+    gettext_noop("compatibility rule"),
     gettext_noop("delivery"),
     gettext_noop("engine"),
     gettext_noop("incident"),
     gettext_noop("join token"),
     gettext_noop("key"),
     gettext_noop("model"),
+    gettext_noop("model version"),
     gettext_noop("node"),
     gettext_noop("override"),
     gettext_noop("pool"),
@@ -90,6 +114,7 @@ NOUNS = {
     gettext_noop("receiver"),
     gettext_noop("recording rules"),
     gettext_noop("rollback"),
+    gettext_noop("rollout"),
     gettext_noop("route"),
     gettext_noop("rule"),
     gettext_noop("session limits"),
@@ -118,6 +143,7 @@ ANNOTATIONS = {
 # Why an event opened an incident, by the name in `alerts.health`.
 VERDICTS = {
     "hardware_fault": gettext_noop("hardware fault"),
+    "leaving": gettext_noop("the machine will be taken away"),
     "critical": gettext_noop("critical"),
     "warning": gettext_noop("warning"),
 }

@@ -64,6 +64,23 @@ LOOKS = {
     "done": Look("good", CHECK, _("done")),
     "act_refused": Look("bad", CROSS, pgettext_lazy("act", "refused")),
     "cancelled": Look("none", DASH, _("cancelled")),
+    # Files of models
+    "files_absent": Look("bad", DASH, _("absent")),
+    "files_partial": Look("wait", CLOCK, _("incomplete")),
+    "files_present": Look("wait", DOT, _("there, not read")),
+    "files_whole": Look("good", CHECK, _("whole")),
+    "files_damaged": Look("bad", CROSS, _("damaged")),
+    # Rollouts and their steps
+    "returning": Look("wait", TRIANGLE, _("returning")),
+    "returned": Look("bad", DASH, _("returned")),
+    "aborted": Look("none", DASH, _("aborted")),
+    "skipped": Look("none", DASH, pgettext_lazy("step", "skipped")),
+    # Batches
+    "validating": Look("wait", CLOCK, _("reading the file")),
+    "in_progress": Look("wait", CLOCK, _("in progress")),
+    "finalizing": Look("wait", CLOCK, _("writing the output")),
+    "completed": Look("good", CHECK, _("completed")),
+    "cancelling": Look("wait", DASH, _("cancelling")),
     # Incidents and their severities
     "resolved": Look("good", CHECK, _("resolved")),
     "critical": Look("bad", TRIANGLE, _("critical")),

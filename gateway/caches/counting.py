@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import Counter
+
+from gateway.families import Families, Family
 
 CacheKind = Literal["exact", "semantic"]
 
@@ -13,9 +15,9 @@ CacheKind = Literal["exact", "semantic"]
 class CacheCounters:
     """Labels hold configured names alone. Hit rate: hits ÷ look-ups. Accuracy: 1 - wrong hits ÷ hits."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"headworks_gateway_{name}", text, labels, registry=registry)
+    def __init__(self, families: Families) -> None:
+        def counter(name: str, text: str, *labels: str) -> Family[Counter]:
+            return families.counter(name, text, labels)
 
         of_cache = ("cache", "tenant", "model")
         self.lookups = counter("cache_lookups_total", "Requests that a cache was looked into for.", *of_cache)
@@ -32,16 +34,11 @@ class CacheCounters:
         self.no_vector = counter(
             "cache_embedding_failures_total", "Questions that no embedding was to be had for.", "model", "reason"
         )
-        self.feedback_dropped = counter(
+        self.feedback_dropped = families.total(
             "feedback_dropped_total", "Reports of clients that gave way to newer ones before they were sent."
         )
-        self._bytes = Gauge("headworks_gateway_cache_bytes", "Memory of kept answers.", registry=registry)
-        self._answers = Gauge(
-            "headworks_gateway_cache_answers",
-            "Answers that are kept, and those that wait.",
-            ("cache",),
-            registry=registry,
-        )
+        self._bytes = families.gauge("cache_bytes", "Memory of kept answers.")
+        self._answers = families.gauge("cache_answers", "Answers that are kept, and those that wait.", ("cache",))
 
     def watch(self, used_bytes: Callable[[], int], answers: Mapping[str, Callable[[], int]]) -> None:
         """What each page asks anew: the memory, and how many answers there are of each kind."""

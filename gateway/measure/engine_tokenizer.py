@@ -19,6 +19,7 @@ from msgspec import UNSET, Meta, Struct
 from gateway import settings
 from gateway.measure.counts import Counts
 from gateway.view import View
+from policy.adapters import asked_as
 from policy.asks import Ask, PromptTokens
 from policy.conversations import conversation
 from wire.snapshot import Engine
@@ -62,7 +63,8 @@ class EngineTokenizer:
         if name is None:
             return None
         engine = view.snapshot.engines[name]
-        question = _question(ask, engine)
+        name_there = asked_as(view.snapshot.models[model_name], view.snapshot.pools[engine.pool], engine)
+        question = _question(ask, engine, name_there)
         renders = "messages" in question
         body = msgspec.json.encode(question)
         key = model_name, hashlib.blake2b(body, digest_size=16).digest()
@@ -80,8 +82,7 @@ class EngineTokenizer:
         now_ms = self._now_ms()
         able = [
             name
-            for pool, row in view.snapshot.pools.items()
-            if row.model == model_name
+            for pool in view.pools_of(model_name)
             for name in view.engines_of[pool]
             if self._is_able(name, view.snapshot.engines[name], now_ms) and self._may_ask(view, name)
         ]
@@ -134,12 +135,12 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _question(ask: Ask, engine: Engine) -> dict[str, Any]:
+def _question(ask: Ask, engine: Engine, name: str) -> dict[str, Any]:
     talk = conversation(ask) if engine.kind == _RENDERS else None
     if talk is None:
-        return {"model": engine.served_model, "prompt": "\n".join(ask.texts), "add_special_tokens": not ask.messages}
+        return {"model": name, "prompt": "\n".join(ask.texts), "add_special_tokens": not ask.messages}
     messages = [_with_texts(message) for message in talk.messages]
-    question: dict[str, Any] = {"model": engine.served_model, "messages": messages}
+    question: dict[str, Any] = {"model": name, "messages": messages}
     if talk.tools:
         question["tools"] = talk.tools
     more = dict(talk.more)

@@ -67,8 +67,7 @@ class Line:
     def charge(self, claim: Claim, now_ms: int) -> Waiting:
         """Serve a claim that did not have to wait: only where none waits. What was charged for it."""
         waiting = self._waiting(claim, now_ms)
-        self._queue.push(waiting, now_ms)
-        self._queue.pop(now_ms)
+        self._queue.serve_at_once(waiting)
         return waiting
 
     def correct(self, charged: Waiting, output_tokens: int) -> None:

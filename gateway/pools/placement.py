@@ -58,6 +58,14 @@ class Placement:
         self._held_by.first_token(self._sent_ms, now_ms, self._sent_as)
         self._pass_probes(now_ms)
 
+    def answered(self, output_tokens: int, sequences: int, now_ms: int, unread_seconds: float = 0) -> None:
+        """Its answer is there. `unread_seconds`: for so long its client was waited for, not the engine."""
+        self._held_by.pace.learn(output_tokens / sequences, now_ms - self._sent_ms - unread_seconds * 1000)
+
+    def unseen_output(self, sequences: int, most: int, now_ms: int) -> int:
+        """What an engine has made by now of an answer that nobody has seen; `most` and `sequences` were asked for."""
+        return sequences * min(most, self._held_by.pace.tokens_in(now_ms - self._sent_ms))
+
     def end(self, outcome: Outcome, now_ms: int) -> None:
         if self._ended:
             return

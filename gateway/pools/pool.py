@@ -23,6 +23,8 @@ from gateway.pools.words import queue_timeout, shed
 from gateway.view import View
 from policy.breaker import Outcome, Permit, State, held_override
 from policy.fairness import Waiting
+from policy.kv_ledger import KvRoom
+from policy.output_pace import OutputPace
 from wire.snapshot import Override, Pool
 
 _LOOK_AGAIN_MS = 1_000
@@ -57,6 +59,7 @@ class PoolState:
         self.choice = Choice(pool, self.breaker, looks, options.affinity_spread_permille, options.affinity_blocks)
         self.line = Line(pool, options.overtakings, clock.now_ms(), self._expire)
         self.concurrency = Concurrency()
+        self.pace = OutputPace()
         self._clock, self._options = clock, options
         self._overrides: tuple[Override, ...] = ()
         self._timer: asyncio.TimerHandle | None = None
@@ -141,6 +144,10 @@ class PoolState:
         wait_ms = self.line.drained_in_ms(self._clock.now_ms())
         options = self._options
         return min(max(options.retry_seconds, (wait_ms or 0) / 1000), options.longest_seconds)
+
+    def taking(self) -> list[tuple[EngineState, KvRoom]]:
+        """The engines that take work now, with their room."""
+        return self.choice.survey(self._clock.now_ms(), self._clock.unix_ms()).taking
 
     # Serving the line
 

@@ -173,6 +173,9 @@ class Pools:
 
     # What is seen from outside
 
+    def pool(self, name: str) -> PoolState | None:
+        return self._pools.get(name)
+
     def held(self, engine: str) -> tuple[int, int]:
         """(KV tokens, sequences) that this gateway's requests hold of an engine now."""
         state = self._engines.get(engine)

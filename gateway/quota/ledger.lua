@@ -10,6 +10,7 @@
 -- TERMS: revision tpm rpm parallel budget day_start day_end following_day_end; a limit of -1 is none.
 -- Answers `status now born` and, for tokens and for requests each, `limit level forgiven forgiven_under`; then `parallel
 -- running budget taken day_start day_end`. Status 1: granted or done; 0: not. Of a tenant without a state: nothing.
+-- Where a key holds what no gateway has written, `unreadable` and why: it is left as it is, and stops nobody else.
 
 local MINUTE = 60000
 -- A newer revision that no gateway has named for so long no longer stands against older ones: some gateways may be
@@ -21,6 +22,8 @@ local CLOCK_WAITED_FOR_MS = 5000
 local GATEWAY_KEPT_MS = 86400000
 local LAPSES_A_CALL = 1000
 local LONGEST_KEPT_MS = 31 * 86400000
+-- No number that was counted here comes near; a sum of two still has an end.
+local LARGEST_HELD = 1e18
 
 local FIELDS = {
   'at', 'born', 'revision', 'revision_at', 'merging', 'keep', 'generation',
@@ -37,10 +40,30 @@ local s = {}
 local words = {}
 for word in string.gmatch(ARGV[1], '%S+') do words[#words + 1] = word end
 
+local unreadable
+
+local function is_type(name, type)
+  local found = redis.call('TYPE', name).ok
+  if found ~= type and found ~= 'none' then unreadable = 'a ' .. found .. ' stands where a ' .. type .. ' should' end
+end
+
+local function to_number(text)
+  local number = tonumber(text)
+  if number and number >= -LARGEST_HELD and number <= LARGEST_HELD then return number end
+  return nil
+end
+
 local function read()
+  is_type(key, 'hash')
+  is_type(leases, 'zset')
+  if unreadable then return false end
   local values = redis.call('HMGET', key, unpack(FIELDS))
-  for i, field in ipairs(FIELDS) do s[field] = tonumber(values[i]) end
-  return s.born ~= nil
+  local is_there = values[2]
+  for i, field in ipairs(FIELDS) do
+    s[field] = to_number(values[i])
+    if is_there and not s[field] then unreadable = 'its field ' .. field .. ' is no number' end
+  end
+  return is_there
 end
 
 local function begin()
@@ -59,12 +82,16 @@ end
 
 local function finish(id, tokens, requests)
   -- Of the two keys a full Redis may have evicted one alone.
-  redis.call('ZREM', leases, id)
   local held = redis.call('HGET', key, 'l:' .. id)
+  local part = {}
+  for number in string.gmatch(held or '', '%S+') do part[#part + 1] = to_number(number) end
+  if held and #part ~= 6 then
+    unreadable = 'a lease in it is not six numbers'
+    return false
+  end
+  redis.call('ZREM', leases, id)
   if not held then return false end
   redis.call('HDEL', key, 'l:' .. id)
-  local part = {}
-  for number in string.gmatch(held, '%S+') do part[#part + 1] = tonumber(number) end
   s.running = s.running - part[3]
   if part[4] ~= 0 and part[4] == s.t_generation and s.t_limit >= 0 then raise('t_', (part[1] - tokens) * MINUTE) end
   if part[5] ~= 0 and part[5] == s.r_generation and s.r_limit >= 0 then raise('r_', (part[2] - requests) * MINUTE) end
@@ -175,7 +202,7 @@ local function reserve(id, tokens, requests, sequences, lease_ms)
 end
 
 local function cancel(id)
-  if not finish(id, 0, 0) then
+  if not finish(id, 0, 0) and not unreadable then
     redis.call('HSET', key, 'l:' .. id, '0 0 0 0 0 0')
     redis.call('ZADD', leases, string.format('%.0f', now + CANCELLED_KEPT_MS), id)
     s.keep = math.max(s.keep, now + CANCELLED_KEPT_MS)
@@ -204,9 +231,9 @@ local function rejoin(first, missing, written_at)
     tonumber(words[first + 12]), tonumber(words[first + 13]), tonumber(words[first + 14])
   local again, before = false, {}
   for number in string.gmatch(redis.call('HGET', key, 'g:' .. gateway) or '', '%S+') do
-    before[#before + 1] = tonumber(number)
+    before[#before + 1] = to_number(number)
   end
-  if before[1] == lost_at then
+  if #before == 5 and before[1] == lost_at then
     again = true
     told.t_, told.r_ = before[2], before[3]
     if before[5] == day_end then told.day = before[4] end
@@ -277,6 +304,7 @@ end
 
 local operation = words[1]
 local missing = not read()
+if unreadable then return 'unreadable ' .. unreadable end
 local is_about_a_lease = operation == 'settle' or operation == 'cancel'
 if missing then
   if operation == 'settle' then return '' end
@@ -286,6 +314,7 @@ end
 missing = s.revision < 0
 local written_at = s.at
 advance()
+if unreadable then return 'unreadable ' .. unreadable end
 local status
 if is_about_a_lease then
   if operation == 'settle' then
@@ -302,6 +331,7 @@ else
     status = rejoin(10, missing, written_at)
   end
 end
+if unreadable then return 'unreadable ' .. unreadable end
 save()
 return string.format(
   '%.0f' .. string.rep(' %.0f', 16),

@@ -18,6 +18,7 @@ from typing import NamedTuple, cast
 
 from redis.exceptions import RedisError
 
+from gateway.quota.unreadable import Unreadable
 from gateway.redis_link import RedisLink
 from gateway.tasks import end
 from policy.bucket import BucketState
@@ -33,6 +34,9 @@ _BATCH = 128
 _TENANTS_A_BATCH = 16
 _WAITING_MAX = 100_000
 _REFUSALS_MAX = 5
+_UNREADABLE = b"unreadable "
+# Of a lease that there is not: it changes nothing, and tells whether the state can be read.
+_LOOK = ("settle", "-", 0, 0)
 
 
 class Terms(NamedTuple):
@@ -88,7 +92,8 @@ class Ledger:
     """Sends operations while the link is alive.
 
     When the Redis is found again, `rejoin` is asked about each of `tenants` what it must be told first, if anything:
-    before any other operation of that tenant, and of those that have none, a few at a time.
+    before any other operation of that tenant, and of those that have none, a few at a time. A tenant whose state there
+    cannot be read is apart from the others until it can (`counts`).
     """
 
     def __init__(
@@ -107,15 +112,34 @@ class Ledger:
         self._tenants, self._rejoin = tenants, rejoin
         # Those that were not asked about yet.
         self._rejoining: dict[str, None] = {}
+        self._unreadable = Unreadable(self._look)
         self._sha = link.uses(SCRIPT, self._on_up, self._on_down)
         self._task = asyncio.create_task(self._run(), name="quota-ledger")
 
     @property
     def waiting(self) -> int:
         """What was asked and is not answered."""
-        return len(self._rejoining) + len(self._waiting) + self._sent
+        return len(self._rejoining) + len(self._waiting) + self._sent + len(self._unreadable)
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """The tenants that are apart."""
+        return self._unreadable.names
+
+    def counts(self, tenant: str) -> bool:
+        """Whether the tenant is counted together: the Redis is there, and its state can be read."""
+        return self.link.alive and tenant not in self._unreadable
+
+    def lost_at_ms(self, tenant: str) -> int:
+        """When it was last no more counted together, by the clock of the Redis."""
+        return self._unreadable.lost_at_ms(tenant) if tenant in self._unreadable else self.link.lost_at_ms
 
     def send(self, operation: Operation) -> None:
+        if operation.tenant in self._unreadable:
+            self._unreadable.keep(operation)
+            if len(self._unreadable) > _WAITING_MAX:
+                self._drop(self._unreadable.oldest())
+            return
         self._waiting.append(operation)
         if len(self._waiting) > _WAITING_MAX:
             self._drop(self._waiting.popleft())
@@ -138,10 +162,11 @@ class Ledger:
             if self.link.alive:
                 self._wake.set()
                 await asyncio.wait_for(self._idle.wait(), seconds)
+        self._unreadable.close()
         await end(self._task)
 
     def _on_up(self) -> None:
-        self._rejoining = dict.fromkeys(self._tenants())
+        self._rejoining = dict.fromkeys((*self._tenants(), *self._unreadable.names))
         self._wake.set()
 
     def _on_down(self) -> None:
@@ -188,8 +213,41 @@ class Ledger:
 
     def _rejoin_of(self, tenant: str) -> list[Operation]:
         del self._rejoining[tenant]
+        if tenant in self._unreadable:
+            # What it is told counts once it can be read.
+            return [Operation(tenant, _LOOK, lambda standing: None)]
         operation = self._rejoin(tenant)
         return [] if operation is None else [operation]
+
+    def _look(self, tenant: str) -> None:
+        if tenant not in self._tenants():
+            for operation in self._unreadable.forget(tenant):
+                self._drop(operation)
+        elif self.link.alive:
+            self._rejoining[tenant] = None
+            self._wake.set()
+
+    def _part(self, operation: Operation, why: str) -> None:
+        self._unreadable.part(operation.tenant, why, self.link.clock_ms())
+        if operation.arguments is _LOOK:
+            return
+        # It may be what makes it so: a lease that was written over.
+        operation.refusals += 1
+        if operation.refusals < _REFUSALS_MAX:
+            self._unreadable.keep(operation)
+        else:
+            self._drop(operation)
+
+    def _back(self, tenant: str) -> None:
+        rejoin, now_ms = self._rejoin(tenant), self._now_ms()
+        if rejoin is not None:
+            self._waiting.append(rejoin)
+        log.info("the quota of tenant %s is counted together again", tenant)
+        for operation in self._unreadable.forget(tenant):
+            if operation.until_ms > now_ms:
+                self._waiting.append(operation)
+            else:
+                self._drop(operation)
 
     async def _exchange(self, batch: list[Operation]) -> None:
         try:
@@ -207,6 +265,9 @@ class Ledger:
         for operation, answer in zip(batch, answers, strict=True):
             try:
                 if isinstance(answer, bytes):
+                    if answer.startswith(_UNREADABLE):
+                        self._part(operation, answer.removeprefix(_UNREADABLE).decode(errors="replace"))
+                        continue
                     self._answer(operation, read_standing(answer))
                     continue
                 failure = answer if isinstance(answer, BaseException) else failure
@@ -246,6 +307,8 @@ class Ledger:
     def _answer(self, operation: Operation, standing: Standing | None) -> None:
         if standing is not None:
             self.link.heard(standing.at_ms)
+        if operation.arguments is _LOOK and operation.tenant in self._unreadable:
+            self._back(operation.tenant)
         operation.answered(standing)
 
     def _put_back(self, batch: list[Operation], error: BaseException) -> None:

@@ -9,13 +9,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 
 class LedgerMoment(NamedTuple):
-    """`requests_*`: decided with all gateways, and by this one's share; `waiting` and `lapsed`: ends of requests."""
+    """`requests_*`: decided with all gateways, and by this one's share; `waiting` and `lapsed`: ends of requests.
+
+    `unreadable`: the tenants that are decided by this gateway's share alone, for their state at the Redis is broken.
+    """
 
     is_shared: bool
     requests_shared: int
     requests_local: int
     waiting: int
     lapsed: int
+    unreadable: tuple[str, ...] = ()
 
 
 def ledger_families(now: LedgerMoment) -> Iterator[Metric]:
@@ -43,4 +47,11 @@ def ledger_families(now: LedgerMoment) -> Iterator[Metric]:
         "Ends of requests that the Redis was not told in time.",
         now.lapsed,
     )
-    yield from (mode, requests, waiting, lapsed)
+    unreadable = GaugeMetricFamily(
+        "headworks_gateway_ledger_unreadable",
+        "1 for each tenant whose state at the Redis cannot be read; it has this gateway's share.",
+        labels=["tenant"],
+    )
+    for tenant in now.unreadable:
+        unreadable.add_metric([tenant], 1)
+    yield from (mode, requests, waiting, lapsed, unreadable)

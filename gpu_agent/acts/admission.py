@@ -14,11 +14,18 @@ from wire.snapshot import Act, NodeEngine
 
 # Rules of wire.acts that are reasons by themselves; all others are about an argument.
 _FORM_REASONS = ("unknown_action", "wrong_subject", "wrong_kind")
+# No engine is called so.
+_FILES_LANE = "model files"
 
 
 def subject(act: Act) -> str:
     """The engine that an act is for; empty: the node itself."""
     return "" if act.engine is UNSET else act.engine
+
+
+def lane(act: Act) -> str:
+    """Acts in one of these follow each other; others do not wait for them, as none does for hours of a fetch."""
+    return _FILES_LANE if act.action in ("fetch_model", "check_model") else subject(act)
 
 
 def admit(act: Act, engine: NodeEngine | None, policy: NodePolicy) -> Request:

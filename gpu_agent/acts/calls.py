@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ T = TypeVar("T")
 _ANSWER_LIMIT_BYTES = 1 << 20
 _SAID_CHARACTERS = 300
 _HIDDEN = b"***"
+_ERROR_BYTES = 200
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,30 @@ class EngineCalls:
             raise failed("engine_refused", f"{path} answered what cannot be read: {error}") from error
         raise failed("engine_refused", f"{path} answered {answer.said}")
 
+    async def stream(self, path: str, body: Any) -> float:
+        """POST what is answered piece by piece, and read all of it: the seconds until the first piece came."""
+        begun_seconds = time.monotonic()
+        async with self._opened("POST", path, body=body) as (response, key):
+            first = await response.content.readany()
+            took_seconds = time.monotonic() - begun_seconds
+            answered = first + await _bounded(response)
+            answered = answered.replace(key.encode(), _HIDDEN) if key else answered
+        # vLLM tells of an error that comes after its headers in the stream itself.
+        if response.status != 200 or not first or b'"error"' in answered[:_ERROR_BYTES]:
+            raise failed("engine_refused", f"{path} answered {Answer(response.status, answered).said}")
+        return took_seconds
+
     async def _call(self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None) -> Answer:
+        async with self._opened(method, path, query, body) as (response, key):
+            answered = await _bounded(response)
+            # An engine may repeat what it was sent.
+            return Answer(response.status, answered.replace(key.encode(), _HIDDEN) if key else answered)
+
+    @asynccontextmanager
+    async def _opened(
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None
+    ) -> AsyncIterator[tuple[aiohttp.ClientResponse, str]]:
+        """The answer, and the key that was sent for it."""
         key = await self._key() if path.startswith("/v1/") else ""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
@@ -80,9 +105,7 @@ class EngineCalls:
             async with self._session.request(
                 method, url, params=query, json=body, headers=headers, allow_redirects=False
             ) as response:
-                answered = await _bounded(response)
-                # An engine may repeat what it was sent.
-                return Answer(response.status, answered.replace(key.encode(), _HIDDEN) if key else answered)
+                yield response, key
         # UnicodeError: a host that cannot be a name in DNS.
         except (aiohttp.ClientError, OSError, UnicodeError) as error:
             raise failed("engine_unreachable", f"{path}: {str(error) or type(error).__name__}") from error

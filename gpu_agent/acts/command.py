@@ -28,8 +28,10 @@ class Ran:
     output: str
 
 
-async def run_command(command: Sequence[str], limit_seconds: float) -> Ran:
+async def run_command(command: Sequence[str], limit_seconds: float, *, held: Sequence[int] = ()) -> Ran:
     """Run it without a shell, in a process group of its own, until it exits. Raises: OSError where it cannot start.
+
+    `held`: descriptors that it inherits.
 
     It is not ended with the agent: half a restart is worse than one that nobody watches. Its output is closed when it
     has exited, so what it leaves running must write elsewhere.
@@ -38,7 +40,9 @@ async def run_command(command: Sequence[str], limit_seconds: float) -> Ran:
     try:
         os.set_blocking(reader, False)
         # Apart, since the program may stand on a disk that hangs.
-        process = await Apart[subprocess.Popen[bytes]]("command").run(lambda: _start(command, writer), limit_seconds)
+        process = await Apart[subprocess.Popen[bytes]]("command").run(
+            lambda: _start(command, writer, held), limit_seconds
+        )
     except NoAnswer:
         os.close(reader)
         return Ran(None, "it could not even be started")
@@ -60,7 +64,7 @@ async def run_command(command: Sequence[str], limit_seconds: float) -> Ran:
     return Ran(status, tail.text)
 
 
-def _start(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
+def _start(command: Sequence[str], output: int, held: Sequence[int]) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     for setting in SETTINGS:
         # The agent's own, a join token among them.
@@ -71,6 +75,7 @@ def _start(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
         stdout=output,
         stderr=output,
         start_new_session=True,
+        pass_fds=held,
         # SIGPIPE stays ignored, as systemd has it: whatever writes after the agent has gone is not killed for it.
         restore_signals=False,
         env=environment,

@@ -10,9 +10,12 @@ from datetime import UTC, datetime, timedelta
 from gpu_agent.acts import dev, lora, models
 from gpu_agent.acts.calls import EngineCalls, engine_calls
 from gpu_agent.acts.drain import drain
+from gpu_agent.acts.model_files import check_model, fetch_model
 from gpu_agent.acts.outcome import failed, refused
 from gpu_agent.acts.restart import restart
-from gpu_agent.acts.tools import EngineWork, Tools
+from gpu_agent.acts.start_stop import start, stop
+from gpu_agent.acts.tools import EngineWork, NodeWork
+from gpu_agent.acts.warm_up import warm_up
 from gpu_agent.engines.addresses import ForeignUrl, check_url
 from gpu_agent.nvml.release import NotReleased
 from wire import acts
@@ -30,6 +33,12 @@ async def do_on_engine(request: acts.Request, work: EngineWork) -> str:
             return await restart(work, request)
         case acts.Drain():
             return await drain(work, request)
+        case acts.Start():
+            return await start(work, request)
+        case acts.Stop():
+            return await stop(work, request)
+        case acts.WarmUp():
+            return await warm_up(work, request)
     async with _within_limit(work) as calls:
         match request:
             case acts.Sleep():
@@ -53,18 +62,22 @@ async def do_on_engine(request: acts.Request, work: EngineWork) -> str:
     raise TypeError(f"{type(request).__name__} is not for an engine")
 
 
-async def do_on_node(request: acts.Request, tools: Tools) -> str:
+async def do_on_node(request: acts.Request, work: NodeWork) -> str:
     """What was done, in words. Raises: NotDone."""
     match request:
+        case acts.FetchModel():
+            return await fetch_model(work, request)
+        case acts.CheckModel():
+            return await check_model(work, request)
         case acts.ReleaseGpus():
             until = datetime.now(UTC) + timedelta(seconds=request.limit_seconds)
             try:
-                await tools.gpus.release(request.limit_seconds)
+                await work.tools.gpus.release(request.limit_seconds)
             except NotReleased as error:
                 raise failed("gpus_in_use", str(error)) from error
             return f"NVML is closed until {until:%Y-%m-%d %H:%M:%S} UTC, unless it is taken up before"
         case acts.TakeUpGpus():
-            await tools.gpus.take_up()
+            await work.tools.gpus.take_up()
             return "NVML is opened again"
     raise TypeError(f"{type(request).__name__} is not for a node")
 

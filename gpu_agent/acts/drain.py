@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from gpu_agent.acts.outcome import failed, refused
 from gpu_agent.acts.tools import EngineWork, number
@@ -18,19 +19,24 @@ async def drain(work: EngineWork, request: Drain) -> str:
     """Raises: NotDone."""
     if not work.engine.cordoned:
         raise refused("not_cordoned", "it takes new requests; cordon it or its node first")
+    await until_empty(work.look, request.limit_seconds)
+    return "no request is running or waiting"
+
+
+async def until_empty(look_once: Callable[[], Awaitable[Look]], limit_seconds: int) -> None:
+    """Raises: NotDone."""
     empty, said = 0, "no look ended"
     try:
-        async with asyncio.timeout(request.limit_seconds):
+        async with asyncio.timeout(limit_seconds):
             while empty < _EMPTY_LOOKS:
-                look = await work.look()
+                look = await look_once()
                 left = _requests_left(look)
                 empty = empty + 1 if left == (0, 0) else 0
                 said = _said(look, left)
                 if empty < _EMPTY_LOOKS:
                     await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError as error:
-        raise failed("timeout", f"after {request.limit_seconds} s {said}") from error
-    return "no request is running or waiting"
+        raise failed("timeout", f"after {limit_seconds} s {said}") from error
 
 
 def _requests_left(look: Look) -> tuple[int, int] | None:

@@ -27,6 +27,9 @@ Reason = Literal[
     "timeout",
     "command_failed",
     "did_not_serve",
+    "did_not_stop",
+    "no_manifest",
+    "files_differ",
     "gpus_in_use",
     "internal",
 ]

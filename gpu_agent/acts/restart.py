@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-import msgspec
-
-from gpu_agent.acts.calls import engine_calls
-from gpu_agent.acts.command import run_command
 from gpu_agent.acts.config_file import Value, read_config, with_arguments, write_config
 from gpu_agent.acts.outcome import NotDone, Reason, failed, refused
+from gpu_agent.acts.serving import STARTED, command_problem, hindrance_of, wait_until_it_serves
 from gpu_agent.acts.tools import EngineWork, number
 from gpu_agent.engines.look import Look
 from wire.acts import Restart
 
 T = TypeVar("T")
-_POLL_SECONDS = 0.5
 _SHOWN_CHARACTERS = 200
-_OUTPUT_CHARACTERS = 700
-_CAPACITY, _STARTED = "kv_cache_capacity_tokens", "process_start_time_seconds"
-
-
-class _Card(msgspec.Struct):
-    id: str
-
-
-class _Models(msgspec.Struct):
-    data: list[_Card]
+_CAPACITY = "kv_cache_capacity_tokens"
 
 
 async def restart(work: EngineWork, request: Restart) -> str:
@@ -87,7 +73,7 @@ class _Restart:
         look = await self._work.look()
         if (capacity := number(look, _CAPACITY)) is not None:
             found["capacity_tokens"] = int(capacity)
-        if (started := number(look, _STARTED)) is not None:
+        if (started := number(look, STARTED)) is not None:
             found["started"] = str(started)
         return found
 
@@ -138,51 +124,18 @@ class _Restart:
             await self._keep({"stage": stage, "begun_ms": time.time_ns() // 1_000_000})
         except NotDone as problem:
             return problem
-        self._work.tools.expect_restart(self._work.name, self._request.limit_seconds)
         limit_seconds = self._request.limit_seconds
-        try:
-            ran = await run_command(self._work.policy.restart_command, limit_seconds)
-        except OSError as error:
-            return failed("command_failed", f"the restart command cannot be run: {error}")
-        if ran.status == 0:
-            return None
-        how = f"was ended after {limit_seconds} s" if ran.status is None else f"ended with status {ran.status}"
-        said = f", and wrote last: {ran.output[-_OUTPUT_CHARACTERS:]}" if ran.output else ""
-        return failed("command_failed", f"the restart command {how}{said}")
+        self._work.tools.expect_restart(self._work.name, limit_seconds)
+        return await command_problem(self._work.policy.restart_command, limit_seconds, "the restart command")
 
     async def _wait_until_it_serves(self) -> NotDone | None:
         """Why it does not serve."""
-        limit_seconds, hindrance = self._request.limit_seconds, "no look ended"
-        try:
-            async with asyncio.timeout(limit_seconds):
-                while True:
-                    hindrance = await self._hindrance()
-                    if not hindrance:
-                        return None
-                    await asyncio.sleep(_POLL_SECONDS)
-        except TimeoutError:
-            return failed("did_not_serve", f"it does not serve {limit_seconds} s after its restart: {hindrance}")
+        return await wait_until_it_serves(self._hindrance, self._request.limit_seconds, "restart")
 
     async def _hindrance(self) -> str:
         """What it lacks to serve; empty: nothing."""
-        work = self._work
-        look = await work.look()
-        if look.report.state != "up":
-            return str(look.report.error)
-        started = number(look, _STARTED)
-        former_process = started is not None and str(started) == self._kept.get("started")
-        if former_process and self._kept["stage"] == "command":
-            return "the process that answers is the one from before"
-        if work.engine.kind != "vllm":
-            return ""
-        try:
-            async with engine_calls(work) as calls:
-                names = [card.id for card in (await calls.read("/v1/models", _Models)).data]
-        except NotDone as error:
-            return error.detail
-        if work.engine.served_model and work.engine.served_model not in names:
-            return f"it serves {', '.join(names)[:_SHOWN_CHARACTERS]}, not {work.engine.served_model}"
-        return ""
+        former_start = self._kept.get("started") if self._kept["stage"] == "command" else None
+        return await hindrance_of(self._work, None if former_start is None else str(former_start))
 
     def _said(self, look: Look) -> str:
         parts = []

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -13,7 +14,7 @@ from gpu_agent.acts.admission import admit, check_time, subject
 from gpu_agent.acts.journal import Entry, Journal
 from gpu_agent.acts.order import due
 from gpu_agent.acts.outcome import NotDone, failed, refused
-from gpu_agent.acts.tools import EngineWork, Kept, Tools
+from gpu_agent.acts.tools import EngineWork, Kept, NodeWork, Tools
 from gpu_agent.policy import NodePolicy
 from wire.acts import Request
 from wire.messages import ActReport
@@ -21,6 +22,8 @@ from wire.snapshot import Act, NodeEngine, NodeSnapshot
 
 log = logging.getLogger("headworks.agent.acts")
 _DETAIL_CHARACTERS = 2000
+# A report each: what runs for hours is not told of every second.
+_PROGRESS_STEP_PERMILLE = 10
 
 
 class ActRunner:
@@ -50,6 +53,7 @@ class ActRunner:
         self._busy: set[str] = set()
         self._unwritten: dict[str, str] = {}
         self._told: set[str] = set()
+        self._progress: dict[str, int] = {}
         self._adopted = False
         self._wake = asyncio.Event()
 
@@ -65,7 +69,11 @@ class ActRunner:
     def reports(self) -> list[ActReport]:
         """One for each act that was begun or refused."""
         entries = sorted(self._journal.entries.items(), key=lambda item: (item[1].act.order, item[0]))
-        return [entry.report for _, entry in entries]
+        return [self._with_progress(entry.report) for _, entry in entries]
+
+    def _with_progress(self, report: ActReport) -> ActReport:
+        permille = self._progress.get(report.id)
+        return report if permille is None else msgspec.structs.replace(report, progress_permille=permille)
 
     def reported(self, reports: list[ActReport]) -> None:
         """The control plane has taken these."""
@@ -150,23 +158,29 @@ class ActRunner:
     async def _do(self, act_id: str, request: Request, engine: NodeEngine | None) -> None:
         entry = self._journal.entries[act_id]
         name = subject(entry.act)
-        work = None
-        if engine is not None:
-            work = EngineWork(
-                name, engine, self._policy.engine(name), entry.kept, lambda kept: self._keep(act_id, kept), self._tools
-            )
         # Imported late: most nodes are asked for nothing.
         from gpu_agent.acts.doing import do_on_engine, do_on_node
 
         end: str | NotDone
         try:
-            end = await (do_on_engine(request, work) if work else do_on_node(request, self._tools))
+            if engine is not None:
+                policy, keep = self._policy.engine(name), partial(self._keep, act_id)
+                end = await do_on_engine(request, EngineWork(name, engine, policy, entry.kept, keep, self._tools))
+            else:
+                work = NodeWork(self._policy, partial(self._tell_progress, act_id), self._tools)
+                end = await do_on_node(request, work)
         except NotDone as error:
             end = error
         except Exception as error:
             log.exception("act %s failed", act_id)
             end = failed("internal", f"the agent failed: {type(error).__name__}; its log says more")
         await self._end(act_id, self._journal.entries[act_id], end)
+
+    def _tell_progress(self, act_id: str, permille: int) -> None:
+        """In memory alone: a former run of the agent's says nothing of how far the next one is."""
+        if self._progress.get(act_id, 0) // _PROGRESS_STEP_PERMILLE != permille // _PROGRESS_STEP_PERMILLE:
+            self._on_change()
+        self._progress[act_id] = permille
 
     async def _keep(self, act_id: str, kept: Kept) -> None:
         entry = self._journal.entries[act_id]
@@ -177,6 +191,7 @@ class ActRunner:
 
     async def _end(self, act_id: str, entry: Entry, end: str | NotDone) -> None:
         """`end`: what was done in words, or why it was not."""
+        self._progress.pop(act_id, None)
         hindrance = self._unwritten.pop(act_id, "")
         if hindrance and isinstance(end, NotDone) and end.reason == "expired":
             end = NotDone("expired", "journal", hindrance)

@@ -10,7 +10,8 @@ from gpu_agent.acts.outcome import failed
 from gpu_agent.engines.keys import EngineKeys
 from gpu_agent.engines.look import Look
 from gpu_agent.host.apart import Apart, NoAnswer
-from gpu_agent.policy import EnginePolicy
+from gpu_agent.model_files.keeper import ModelFiles
+from gpu_agent.policy import EnginePolicy, NodePolicy
 from wire.snapshot import NodeEngine
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class Tools:
     expect_restart: Callable[[str, float], None]
     gpus: Gpus
     keys: EngineKeys
+    files: ModelFiles
     act_seconds: float
     _disks: dict[str, Apart[Any]] = field(default_factory=dict)
 
@@ -62,6 +64,15 @@ class EngineWork:
 
     async def look(self) -> Look:
         return await self.tools.look(self.name, self.engine)
+
+
+@dataclass(frozen=True)
+class NodeWork:
+    """One act on the node itself. `tell_progress` gets a share in per mille."""
+
+    policy: NodePolicy
+    tell_progress: Callable[[int], None]
+    tools: Tools
 
 
 def number(look: Look, name: str) -> float | None:

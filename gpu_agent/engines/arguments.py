@@ -20,6 +20,8 @@ _WORDS = re.compile(r"[A-Za-z]+")
 _URL_USER = re.compile(r"(?<=//)[^/\s@]++(?=@)")
 _NAMED_VALUE = re.compile(r"""(?<![\w.-])([\w.-]++)(["']?\s*[:=]\s*["']?)([^\s,"'}&]+)""")
 _TOKEN = re.compile(r"\b(?:hf_|sk-|ghp_|glpat-|xox[abp]-|AKIA|eyJ)[\w.-]{8,}|(?i:\b(?:basic|bearer)\s+)\S+")
+# An argument on one line, without a comment after it.
+_ENTRY = re.compile(r"([A-Za-z][\w.-]*)[ \t]*:[ \t]+([^#]*?)(?:[ \t]+#.*)?")
 _PYTHON = re.compile(r"(?:.*/)?python[\d.]*")
 _PYTHON_FLAG = re.compile(r"-[A-Za-z]+")
 _FLAG = re.compile(r"--?([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
@@ -55,6 +57,12 @@ def _words_of_command(words: Sequence[str]) -> int:
     if module is None or not all(_PYTHON_FLAG.fullmatch(word) for word in words[1:module]):
         return 0
     return module + 2
+
+
+def of_config_file(text: str) -> dict[str, str]:
+    """The plain entries of the flat YAML that vLLM's `--config` names."""
+    found = (_ENTRY.fullmatch(line.rstrip()) for line in text.splitlines())
+    return _shown((match[1].replace("-", "_"), match[2].strip("\"'")) for match in found if match)
 
 
 def of_document(document: Mapping[str, Any], sections: Iterable[str] = ()) -> dict[str, str]:

@@ -19,16 +19,19 @@ from msgspec import UNSET
 
 from gpu_agent.engines import arguments
 from gpu_agent.engines.look import Look
+from gpu_agent.engines.model_digests import model_digests, of_start
 from gpu_agent.engines.model_files import ModelFiles, TooManyFiles, model_files
 from gpu_agent.engines.pages import EnginePages, PageUnavailable
 from gpu_agent.engines.samples import engine_labels
-from gpu_agent.engines.start_phases import SGLANG_METRICS, of_sglang, read_log
+from gpu_agent.engines.start_phases import SGLANG_METRICS, StartLog, of_sglang, read_log
 from gpu_agent.engines.watch import same_engine
 from gpu_agent.host.apart import Apart, NoAnswer
 from gpu_agent.policy import EnginePolicy, NodePolicy
 from gpu_agent.samples import Sample
+from wire.engine_arguments import differing
 from wire.engine_pages.names import PREFIX
 from wire.engine_pages.scan import NotMetrics, Scan
+from wire.files import read_bounded
 from wire.messages import UNREADABLE, EngineReport
 from wire.snapshot import NodeEngine
 
@@ -60,6 +63,22 @@ _ABOUT = {
 }
 
 
+_CONFIG_BYTES = 64 << 10
+
+
+class _Listed(msgspec.Struct):
+    id: str = ""
+    max_model_len: int | None = None
+
+
+class _Models(msgspec.Struct):
+    data: list[_Listed] = []
+
+
+# Kinds whose list of models says how long a sequence may be.
+_LENGTH_KINDS = frozenset({"vllm", "sglang"})
+
+
 @dataclass
 class _Known:
     """Of one engine. `due_seconds`: when to read again. `words`: of its process. A thread may outlive its reading."""
@@ -72,9 +91,14 @@ class _Known:
     version: str = ""
     arguments: dict[str, str] = field(default_factory=dict)
     start_phases_ms: dict[str, int] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    max_length_tokens: int | None = None
     files: ModelFiles | None = None
-    log_thread: Apart[dict[str, int]] = field(default_factory=lambda: Apart("engine-log"))
-    files_thread: Apart[ModelFiles] = field(default_factory=lambda: Apart("model-files"))
+    digests: dict[str, str] = field(default_factory=dict)
+    started_ms: int | None = None
+    config_thread: Apart[dict[str, str]] = field(default_factory=lambda: Apart("engine-config"))
+    log_thread: Apart[StartLog] = field(default_factory=lambda: Apart("engine-log"))
+    files_thread: Apart[tuple[ModelFiles, dict[str, str]]] = field(default_factory=lambda: Apart("model-files"))
 
 
 class EngineDetails:
@@ -102,6 +126,7 @@ class EngineDetails:
             known.restarts, known.due_seconds = look.restarts, 0
         if look.report.state == "up" and self.reads_none(name) and self._clock() >= known.due_seconds:
             known.due_seconds, known.words = self._clock() + _AGAIN_SECONDS, words
+            known.started_ms = None if look.report.started_at_ms is UNSET else look.report.started_at_ms
             known.task = asyncio.create_task(self._read(name, known))
 
     def reads_none(self, name: str) -> bool:
@@ -132,6 +157,9 @@ class EngineDetails:
             start_phases_ms=known.start_phases_ms,
             model_path=self._policy.engine(report.name).model_path or UNSET,
             model_bytes=known.files.size_bytes if known.files else UNSET,
+            versions=known.versions,
+            digests=of_start(known.digests, known.arguments),
+            max_length_tokens=UNSET if known.max_length_tokens is None else known.max_length_tokens,
         )
 
     def samples(self, name: str, engine: NodeEngine) -> list[Sample]:
@@ -143,6 +171,9 @@ class EngineDetails:
             Sample(f"{PREFIX}start_phase_seconds", {**labels, "phase": phase}, took_ms / 1000, 0)
             for phase, took_ms in known.start_phases_ms.items()
         ]
+        if engine.arguments and known.arguments:
+            count = len(differing(engine.arguments, known.arguments))
+            phases.append(Sample(f"{PREFIX}arguments_differing", labels, float(count), 0))
         if known.files is None:
             return phases
         where = {"filesystem": known.files.filesystem, "place": known.files.place}
@@ -152,15 +183,18 @@ class EngineDetails:
         policy = self._policy.engine(name)
         try:
             await asyncio.gather(
-                self._about(known), self._start_phases(known, policy), self._model_files(name, known, policy)
+                self._about(known, policy),
+                self._max_length(known),
+                self._start_phases(known, policy),
+                self._model_files(name, known, policy),
             )
         except Exception:
             log.exception("what engine %s was started with cannot be read", name)
         finally:
             known.task = None
 
-    async def _about(self, known: _Known) -> None:
-        """Its arguments: of its process where that is known, over what its page says."""
+    async def _about(self, known: _Known, policy: EnginePolicy) -> None:
+        """Its arguments: of its process where that is known, over those of its file, over what its page says."""
         page = _ABOUT.get(known.engine.kind)
         words = known.words
         of_process = arguments.of_command_line(words) if words else {}
@@ -170,7 +204,19 @@ class EngineDetails:
         if page is not None and page.root and isinstance(root := document.get(page.root), dict):
             of_page = arguments.of_document(root, sections=root)
         known.version = " ".join(str(document.get(page.version, "")).split())[:_VERSION_CHARACTERS] if page else ""
-        known.arguments = arguments.merged(of_process, of_page)
+        of_file = await self._of_file(known, policy)
+        known.arguments = arguments.merged(of_process, arguments.merged(of_file, of_page))
+
+    async def _of_file(self, known: _Known, policy: EnginePolicy) -> dict[str, str]:
+        """What its configuration file says, unless that was written since the engine was started."""
+        if policy.config_file is None or known.engine.kind != "vllm":
+            return {}
+        try:
+            read = partial(_config_file, Path(policy.config_file), known.started_ms)
+            return await known.config_thread.run(read, _LOG_SECONDS)
+        except (OSError, ValueError, NoAnswer) as error:
+            log.debug("the configuration file %s cannot be read: %s", policy.config_file, error)
+            return {}
 
     async def _document(self, known: _Known, page: _AboutPage) -> dict[str, Any]:
         for path in page.paths:
@@ -181,13 +227,26 @@ class EngineDetails:
                 log.debug("%s%s: %s", known.engine.url, path, error)
         return {}
 
+    async def _max_length(self, known: _Known) -> None:
+        """Of the model that it is asked for; an adapter beside it has none of its own."""
+        if known.engine.kind not in _LENGTH_KINDS:
+            return
+        try:
+            body = await self._pages.document(f"{known.engine.url}/v1/models", self._pages.deadline())
+            listed = msgspec.json.decode(body, type=_Models).data
+        except (PageUnavailable, *UNREADABLE) as error:
+            log.debug("%s/v1/models: %s", known.engine.url, error)
+            listed = []
+        lengths = {model.id: model.max_model_len for model in listed if (model.max_model_len or 0) > 0}
+        known.max_length_tokens = lengths.get(known.engine.served_model or known.engine.model)
+
     async def _start_phases(self, known: _Known, policy: EnginePolicy) -> None:
         if policy.log_file is not None and known.engine.kind in ("vllm", "triton"):
             read = partial(read_log, Path(policy.log_file))
             try:
-                known.start_phases_ms = await known.log_thread.run(read, _LOG_SECONDS)
+                known.start_phases_ms, known.versions = await known.log_thread.run(read, _LOG_SECONDS)
             except (OSError, NoAnswer) as error:
-                known.start_phases_ms = {}
+                known.start_phases_ms, known.versions = {}, {}
                 log.warning("the start of an engine cannot be read in its log %s: %s", policy.log_file, error)
         elif known.engine.kind == "sglang":
             known.start_phases_ms = await self._sglang_phases(known.engine, policy)
@@ -207,7 +266,19 @@ class EngineDetails:
         if policy.model_path is None:
             return
         try:
-            known.files = await known.files_thread.run(partial(model_files, Path(policy.model_path)), _FILES_SECONDS)
+            read = partial(_files_and_digests, Path(policy.model_path))
+            known.files, known.digests = await known.files_thread.run(read, _FILES_SECONDS)
         except (OSError, NoAnswer, TooManyFiles) as error:
-            known.files = None
+            known.files, known.digests = None, {}
             log.warning("the size of engine %s's model files is not known: %s", name, error)
+
+
+def _files_and_digests(path: Path) -> tuple[ModelFiles, dict[str, str]]:
+    return model_files(path), model_digests(path)
+
+
+def _config_file(file: Path, started_ms: int | None) -> dict[str, str]:
+    """Raises: OSError, ValueError."""
+    if started_ms is not None and file.stat().st_mtime > started_ms / 1000:
+        return {}
+    return arguments.of_config_file(read_bounded(file, _CONFIG_BYTES).decode())

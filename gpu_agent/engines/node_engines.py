@@ -26,6 +26,7 @@ from wire.messages import EngineReport, FoundEngine
 from wire.snapshot import NodeEngine
 
 if TYPE_CHECKING:
+    from gpu_agent.adapters.keeper import AdapterKeeper
     from gpu_agent.engines.discovery import Discovery
 
 log = logging.getLogger("headworks.agent.engines")
@@ -72,6 +73,7 @@ class NodeEngines:
         telemetry: Telemetry,
         tell: Callable[[str, Told], None],
         on_change: Callable[[], None],
+        adapters: AdapterKeeper,
     ) -> None:
         self._options, self._telemetry, self._on_change = options, telemetry, on_change
         self._pages = EnginePages(timeout_seconds=options.page_timeout_seconds, limit_bytes=options.page_limit_bytes)
@@ -86,6 +88,7 @@ class NodeEngines:
             hung_seconds=options.hung_seconds,
             wanted=self._wanted,
         )
+        self._adapters = adapters
         self._discovery: Discovery | None = None
         self.configured: Mapping[str, NodeEngine] = {}
         self.seen: Mapping[str, EngineReport] = {}
@@ -99,6 +102,7 @@ class NodeEngines:
         for gone in before.keys() - engines.keys():
             self._telemetry.end(_part(gone))
         self._details.keep_only(engines)
+        self._adapters.keep_only(engines)
         self._adopted.set()
 
     def reports(self) -> list[EngineReport]:
@@ -144,17 +148,21 @@ class NodeEngines:
 
     async def stop(self) -> None:
         self._details.stop()
+        self._adapters.stop()
         await self._watch.stop()
 
     def _urls(self) -> list[str]:
         return [engine.url for engine in self.configured.values()]
 
     def _looked(self, engine: NodeEngine, look: Look) -> None:
-        seen = self._details.add_to(look.report)
+        seen = self._adapters.add_to(self._details.add_to(look.report))
         # It may be gone from the configuration since the look began.
         if not same_engine(self.configured.get(seen.name), engine):
             return
+        # As it is configured by now: what it shall hold may have changed since the look began.
+        engine = self.configured[seen.name]
         self._details.looked(seen.name, engine, look)
+        self._adapters.looked(seen.name, engine, look)
         samples = [*engine_samples(seen.name, engine, look), *self._details.samples(seen.name, engine)]
         self._telemetry.add(_part(seen.name), samples)
         before = self.seen.get(seen.name)

@@ -1,4 +1,7 @@
-"""How long the phases of an engine's start took, where it tells. Pure, but for the end of a log file that it reads."""
+"""How long the phases of an engine's start took, and of which versions it is, where it tells.
+
+Pure, but for the end of a log file that it reads.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from wire.engine_pages.numbers import labels
 from wire.engine_pages.scan import OwnLine
@@ -27,6 +31,11 @@ _VLLM_PHASES = {
     "capture_graphs": re.compile(rb"Graph capturing finished in " + _SECONDS + rb" secs"),
     "init_engine": re.compile(rb"init engine \([^\n]*?\) took " + _SECONDS + rb" s"),
 }
+# What the servers write at their start: vLLM in vllm/v1/engine/core.py, NVIDIA's containers in their entry point.
+_VERSIONS = {
+    "vllm": re.compile(rb"(?:LLM engine \(v?|vLLM API server version )([0-9][0-9A-Za-z.+!_-]{0,99})"),
+    "triton_release": re.compile(rb"NVIDIA Release ([0-9]{2}\.[0-9]{2})"),
+}
 # Gauges of SGLang's: a phase by its label, or one that is named here.
 SGLANG_METRICS = {
     "sglang:startup_time_seconds": "",
@@ -36,11 +45,25 @@ SGLANG_METRICS = {
 }
 
 
-def read_log(file: Path) -> dict[str, int]:
-    """Milliseconds by phase of the last start that the end of vLLM's log tells of. Raises: OSError."""
+class StartLog(NamedTuple):
+    """Milliseconds by phase, and versions by what they are of."""
+
+    phases_ms: dict[str, int]
+    versions: dict[str, str]
+
+
+def read_log(file: Path) -> StartLog:
+    """What the end of vLLM's log, or of Triton's with vLLM in it, tells of the last start. Raises: OSError."""
     with file.open("rb") as log:
         log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
-        return of_log(log.read(_TAIL_BYTES))
+        text = log.read(_TAIL_BYTES)
+    return StartLog(of_log(text), versions_of_log(text))
+
+
+def versions_of_log(text: bytes) -> dict[str, str]:
+    """The last that is told of each."""
+    told = ((of, line.findall(text)) for of, line in _VERSIONS.items())
+    return {of: found[-1].decode() for of, found in told if found}
 
 
 def of_log(text: bytes) -> dict[str, int]:

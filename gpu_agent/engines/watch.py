@@ -134,7 +134,8 @@ class EngineWatch:
 
 
 def same_engine(one: NodeEngine | None, other: NodeEngine | None) -> bool:
-    """Whether what is known of one holds for the other: who is cordoned is still the same."""
+    """Whether what is known of one holds for the other: who is cordoned, or shall be otherwise, is still the same."""
     if one is None or other is None:
         return one is other
-    return msgspec.structs.replace(one, cordoned=other.cordoned) == other
+    desired = {"cordoned": other.cordoned, "arguments": other.arguments, "adapters": other.adapters}
+    return msgspec.structs.replace(one, **desired) == other

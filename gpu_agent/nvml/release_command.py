@@ -127,11 +127,14 @@ def _opened(file: Path) -> int | None:
 
 def _run(command: Sequence[str], until_seconds: float, held: int | None) -> int:
     running: list[subprocess.Popen[bytes]] = []
+    # What comes while the command is being started: it may run already, and must hear of it.
+    early: list[int] = []
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        if not running:
-            raise SystemExit(_BY_SIGNAL + number)
-        running[0].send_signal(number)
+        if running:
+            running[0].send_signal(number)
+        else:
+            early.append(number)
 
     for number in _PASSED_ON:
         signal.signal(number, pass_on)
@@ -141,6 +144,8 @@ def _run(command: Sequence[str], until_seconds: float, held: int | None) -> int:
         # The command keeps NVML closed by itself where this process is killed: a reset under way must not find the
         # agent back.
         running.append(subprocess.Popen(command, pass_fds=() if held is None else (held,)))
+        for came in early:
+            running[0].send_signal(came)
     except FileNotFoundError:
         _say(f"{command[0]}: no such program")
         return _NOT_FOUND

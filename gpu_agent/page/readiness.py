@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from wire.messages import EngineReport, GpuReport
 from wire.snapshot import NodeSnapshot
 
+# Of a machine that its cloud will take away, and so of all that runs on it.
+SPOT_NOTICE = "spot_notice"
+
 
 def node_reasons(known: NodeSnapshot | None, gpus: Sequence[GpuReport]) -> list[str]:
     """`known`: the last slice that was applied. One lost GPU of several is a matter of the engines on it."""
@@ -21,13 +24,15 @@ def node_reasons(known: NodeSnapshot | None, gpus: Sequence[GpuReport]) -> list[
     return reasons
 
 
-def engine_reasons(known: NodeSnapshot | None, name: str, seen: EngineReport | None) -> list[str]:
-    """`seen`: the last look at it."""
+def engine_reasons(
+    known: NodeSnapshot | None, name: str, seen: EngineReport | None, *, leaving: bool = False
+) -> list[str]:
+    """`seen`: the last look at it. `leaving`: its process is about to be ended."""
     if known is None:
         return ["not_configured"]
     if (engine := known.engines.get(name)) is None:
         return ["engine_unknown"]
-    reasons = []
+    reasons = ["engine_leaving"] if leaving else []
     if known.node.cordoned:
         reasons.append("node_cordoned")
     elif engine.cordoned:

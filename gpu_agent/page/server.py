@@ -6,9 +6,10 @@ aiohttp.web would do as well, for 2.3 MB of an agent's 60; this is for 0.1.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 from typing import NamedTuple, NoReturn
 
@@ -23,10 +24,12 @@ _HEADERS = "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnec
 
 
 class Request(NamedTuple):
-    """`path` is without its query. `authorization`: the header's value, or empty."""
+    """`path` is without its `query`. `authorization`: the header's value, or empty. `here`: it came by loopback."""
 
     path: str
     authorization: bytes
+    query: str = ""
+    here: bool = False
 
 
 class Answer(NamedTuple):
@@ -37,6 +40,13 @@ class Answer(NamedTuple):
     body: bytes | Iterable[bytes]
 
 
+class Later(NamedTuple):
+    """An answer that is waited for, and comes within so many seconds."""
+
+    answer: Awaitable[Answer]
+    limit_seconds: float
+
+
 class _BadRequest(Exception):
     def __init__(self, status: HTTPStatus) -> None:
         super().__init__(status.phrase)
@@ -44,9 +54,9 @@ class _BadRequest(Exception):
 
 
 class PageServer:
-    """`answer` is asked in the event loop, and answers at once."""
+    """`answer` is asked in the event loop, and answers at once, or says how long it takes."""
 
-    def __init__(self, host: str, port: int, answer: Callable[[Request], Answer]) -> None:
+    def __init__(self, host: str, port: int, answer: Callable[[Request], Answer | Later]) -> None:
         self._host, self._port, self._answer = host, port, answer
         self._connections: set[asyncio.Task[None]] = set()
         # Those whose request has not come yet, oldest first.
@@ -80,8 +90,8 @@ class PageServer:
         self._connections.add(task)
         self._unasked[writer] = None
         try:
-            async with asyncio.timeout(_CONNECTION_SECONDS):
-                await self._serve(reader, writer)
+            async with asyncio.timeout(_CONNECTION_SECONDS) as deadline:
+                await self._serve(reader, writer, deadline)
                 writer.close()
                 await writer.wait_closed()
         except asyncio.CancelledError:
@@ -106,11 +116,14 @@ class PageServer:
         oldest.transport.abort()
         return True
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, deadline: asyncio.Timeout
+    ) -> None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             self._unasked.pop(writer, None)
             method, minor, request = _read(head)
+            request = request._replace(here=_is_loopback(writer))
         except asyncio.LimitOverrunError:
             answer = _refusal(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             method, minor = "GET", 0
@@ -118,7 +131,11 @@ class PageServer:
             answer = _refusal(error.status)
             method, minor = "GET", 0
         else:
-            answer = self._answer(request)
+            given = self._answer(request)
+            if isinstance(given, Later):
+                deadline.reschedule(asyncio.get_running_loop().time() + given.limit_seconds + _CONNECTION_SECONDS)
+                given = await given.answer
+            answer = given
         # Before HTTP/1.1 the end of the connection is the end of what comes in pieces.
         chunked = minor == 1 and not isinstance(answer.body, bytes)
         writer.write(_head(answer, chunked=chunked))
@@ -144,8 +161,14 @@ def _read(head: bytes) -> tuple[str, int, Request]:
     if method not in ("GET", "HEAD"):
         raise _BadRequest(HTTPStatus.METHOD_NOT_ALLOWED)
     headers = {name.lower(): value.strip() for name, _, value in (other.partition(b":") for other in others)}
-    path = line[2].partition(b"?")[0].decode()
-    return method, int(line[3]), Request(path, headers.get(b"authorization", b""))
+    path, _, query = line[2].decode().partition("?")
+    return method, int(line[3]), Request(path, headers.get(b"authorization", b""), query)
+
+
+def _is_loopback(writer: asyncio.StreamWriter) -> bool:
+    peer = writer.get_extra_info("peername")
+    # None: it has gone by now.
+    return peer is not None and ipaddress.ip_address(str(peer[0]).partition("%")[0]).is_loopback
 
 
 def _refusal(status: HTTPStatus) -> Answer:

@@ -90,30 +90,30 @@ def test_half_a_document_removes_nothing_unless_that_is_said(data_dir: Path, tmp
         ("[", "no YAML"),
     ],
 )
-def test_what_is_refused_is_named_in_full(data_dir: Path, tmp_path: Path, text: str, says: str) -> None:
+def test_what_is_refused_is_named_in_full(prepared: Path, tmp_path: Path, text: str, says: str) -> None:
     file = given(tmp_path, text)
     for words, status in ((("diff", file), 2), (("apply", file, "--yes", *REASON), 1)):
-        refused = config(data_dir, *words)
+        refused = config(prepared, *words)
         assert (refused.returncode, refused.stdout) == (status, "")
         assert says in refused.stderr
         assert "Traceback" not in refused.stderr
 
 
-def test_trouble_is_told_from_differences(data_dir: Path, tmp_path: Path) -> None:
-    absent = config(data_dir, "diff", str(tmp_path / "absent.yaml"))
+def test_trouble_is_told_from_differences(prepared: Path, tmp_path: Path) -> None:
+    absent = config(prepared, "diff", str(tmp_path / "absent.yaml"))
     assert (absent.returncode, "absent.yaml: No such file" in absent.stderr) == (2, True)
     no_database = config(tmp_path / "nowhere", "diff", given(tmp_path, document()))
     assert (no_database.returncode, "there is no database" in no_database.stderr) == (2, True)
 
 
-def test_one_input_does_not_give_both_file_and_answer(data_dir: Path) -> None:
-    refused = config(data_dir, "apply", "-", *REASON, text=document(tenants={"acme": {}}))
+def test_one_input_does_not_give_both_file_and_answer(prepared: Path) -> None:
+    refused = config(prepared, "apply", "-", *REASON, text=document(tenants={"acme": {}}))
     assert (refused.returncode, "add --yes" in refused.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("words", [("rollback", "0"), ("rollback", "x"), ("export", "--revision", "-1")])
-def test_a_number_that_is_none_is_a_usage_error(data_dir: Path, words: tuple[str, ...]) -> None:
-    refused = config(data_dir, *words)
+def test_a_number_that_is_none_is_a_usage_error(prepared: Path, words: tuple[str, ...]) -> None:
+    refused = config(prepared, *words)
     assert (refused.returncode, "whole number" in refused.stderr) == (2, True)
 
 

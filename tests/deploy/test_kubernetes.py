@@ -158,3 +158,37 @@ def test_the_overlay_for_the_kernels_log_changes_the_agent_alone():
         for key in parents:
             node = node[int(key)] if isinstance(node, list) else node[key]
         assert node
+
+
+VLLM = {document["kind"]: document for document in yaml.safe_load_all((FOLDER / "vllm/vllm.yaml").read_text())}
+
+
+def test_an_engine_is_out_of_service_and_empty_before_it_is_ended():
+    (container,) = VLLM["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    asked = container["lifecycle"]["preStop"]["httpGet"]
+    name = VLLM["StatefulSet"]["metadata"]["name"]
+    path, _, query = asked["path"].partition("?")
+    assert path == f"/engines/{name}/pre-stop"
+    limit_seconds = int(query.removeprefix("limit="))
+    assert VLLM["StatefulSet"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= limit_seconds + 60
+    listen = environment(next(containers("headworks-agent")))["HEADWORKS_AGENT_LISTEN"]
+    for get in (asked, container["readinessProbe"]["httpGet"]):
+        assert f"{get['host']}:{get['port']}" == listen
+    assert container["readinessProbe"]["httpGet"]["path"] == f"/engines/{name}/readyz"
+    # What was taken out is still reached by what runs.
+    assert VLLM["Service"]["spec"]["publishNotReadyAddresses"] is True
+
+
+def test_an_engine_may_load_for_long_and_is_not_ended_for_being_busy():
+    (container,) = VLLM["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    startup, liveness = container["startupProbe"], container["livenessProbe"]
+    assert startup["periodSeconds"] * startup["failureThreshold"] >= 1200
+    assert liveness["httpGet"] == startup["httpGet"] == {"port": 8000, "path": "/health"}
+    assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 60
+
+
+def test_the_overlay_of_an_engine_has_its_files_and_pins_its_image():
+    overlay = yaml.safe_load((FOLDER / "vllm/kustomization.yaml").read_text())
+    assert all((FOLDER / "vllm" / file).exists() for file in overlay["resources"])
+    (container,) = VLLM["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "{name}:{newTag}".format(**overlay["images"][0])

@@ -276,6 +276,7 @@ class RunningGateway:
         self.http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls or True))
         self.process: Process
         self._samples_before: list[Sample] = []
+        self._said_before = 0
 
     def launch(self) -> None:
         token_file = self.state_dir.parent / "join-token"
@@ -322,9 +323,10 @@ class RunningGateway:
     async def begin_anew(self, content: dict[str, Any]) -> None:
         """Serve this with nothing left of what was served before: no tenant's quota, no pool's queue, no breaker.
 
-        The process and its counters go on; `grown` says by how much since then.
+        The process and its counters go on; `grown` says by how much since then, `said` what it has logged.
         """
         await self.publish({"kind": "gateway", "schema": 1})
+        self._said_before = self.process.log.stat().st_size
         await self.publish(content)
         self._samples_before = await self._samples()
 
@@ -380,6 +382,10 @@ class RunningGateway:
         """By how much such a sum has grown since `begin_anew`."""
         return _sum(await self._samples(), name, labels) - _sum(self._samples_before, name, labels)
 
+    def said(self) -> str:
+        """What the process has logged since `begin_anew`."""
+        return self.process.log.read_bytes()[self._said_before :].decode(errors="replace")
+
     async def _samples(self) -> list[Sample]:
         async with self.http.get(f"{self.url}/metrics") as answer:
             families = text_string_to_metric_families(await answer.text())
@@ -397,9 +403,11 @@ async def running_gateway(
     environment: dict[str, str] | None = None,
     address: str = "127.0.0.1",
     tls: ssl.SSLContext | None = None,
+    control: SnapshotServer | None = None,
 ) -> AsyncIterator[RunningGateway]:
-    """`tls`: what a client trusts, where `environment` has the gateway speak HTTPS."""
-    control = SnapshotServer(content)
+    """`tls`: what a client trusts, where `environment` has the gateway speak HTTPS. `control`: one that holds more."""
+    if control is None:
+        control = SnapshotServer(content)
     await control.start()
     gateway = RunningGateway(control, folder / "state", environment or {}, address, tls)
     gateway.launch()

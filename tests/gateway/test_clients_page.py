@@ -14,6 +14,7 @@ from typing import Any
 
 import openai
 import pytest
+import pytest_asyncio
 
 from tests.gateway.fleet import (
     DONE,
@@ -22,13 +23,32 @@ from tests.gateway.fleet import (
     ScriptedEngine,
     changed,
     chat,
+    configuration,
     delta,
     event,
+    running_gateway,
+    scripted_engine,
+    shared_configuration,
 )
 from tests.services import service_binary
 
 PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
 ASK: dict[str, Any] = {"model": "acme/small-8b", "messages": [{"role": "user", "content": "hello"}]}
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+
+engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
+    async with running_gateway(tmp_path_factory.mktemp("clients"), configuration()) as gateway:
+        yield gateway
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(shared: RunningGateway, engine: ScriptedEngine) -> RunningGateway:
+    await shared.begin_anew(shared_configuration(engine.url))
+    return shared
 
 
 def blocks(language: str) -> list[str]:
@@ -52,10 +72,10 @@ def polite(gateway: RunningGateway) -> SimpleNamespace:
 
 
 async def requests(gateway: RunningGateway) -> float:
-    return await gateway.metric("headworks_gateway_requests_total", tenant="alpha")
+    return await gateway.grown("headworks_gateway_requests_total", tenant="alpha")
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def crowded(gateway: RunningGateway, engine: ScriptedEngine) -> AsyncIterator[None]:
     """The tenant's one place is taken until the engine's `release`."""
     await gateway.publish(changed(gateway.control.content, tenants__alpha={"max_parallel_requests": 1}))
@@ -65,6 +85,7 @@ async def crowded(gateway: RunningGateway, engine: ScriptedEngine) -> AsyncItera
         yield
 
 
+@in_one_loop
 async def test_it_asks_again_when_retry_after_is_over(
     gateway: RunningGateway, engine: ScriptedEngine, polite: SimpleNamespace, crowded: None
 ):
@@ -72,7 +93,7 @@ async def test_it_asks_again_when_retry_after_is_over(
     refused_at = time.monotonic()
 
     async def refused() -> float:
-        return await gateway.metric("headworks_gateway_requests_total", reason="max_parallel_requests")
+        return await gateway.grown("headworks_gateway_requests_total", reason="max_parallel_requests")
 
     await gateway.until(refused, 1, "a refusal")
     engine.behave = engine.answer
@@ -82,15 +103,17 @@ async def test_it_asks_again_when_retry_after_is_over(
     assert polite.budget.left == polite.budget.most - 1
 
 
+@in_one_loop
 async def test_without_a_budget_the_first_refusal_is_the_last(
     gateway: RunningGateway, polite: SimpleNamespace, crowded: None
 ):
     budget = polite.RetryBudget(most=0.5)
     with pytest.raises(openai.RateLimitError):
         await asyncio.to_thread(polite.ask, polite.client, budget, 30, **ASK)
-    assert await gateway.metric("headworks_gateway_requests_total", outcome="refused") == 1
+    assert await gateway.grown("headworks_gateway_requests_total", outcome="refused") == 1
 
 
+@in_one_loop
 async def test_what_can_never_be_served_is_asked_once(
     gateway: RunningGateway, engine: ScriptedEngine, polite: SimpleNamespace
 ):
@@ -103,6 +126,7 @@ async def test_what_can_never_be_served_is_asked_once(
     assert await requests(gateway) == 3, "an engine's failure is worth a second try"
 
 
+@in_one_loop
 async def test_the_deadline_goes_along(gateway: RunningGateway, engine: ScriptedEngine, polite: SimpleNamespace):
     engine.behave = engine.silence
     asked = time.monotonic()
@@ -113,6 +137,7 @@ async def test_the_deadline_goes_along(gateway: RunningGateway, engine: Scripted
     assert await requests(gateway) == 1
 
 
+@in_one_loop
 async def test_a_stream_that_is_left_stops_the_engine(
     gateway: RunningGateway, engine: ScriptedEngine, polite: SimpleNamespace
 ):
@@ -140,6 +165,7 @@ def test_comments_are_no_events(polite: SimpleNamespace):
     assert list(polite.events(stream.splitlines(keepends=True))) == [b"one", b"two\nlines", b"[DONE]"]
 
 
+@in_one_loop
 async def test_an_agent_names_its_session(gateway: RunningGateway, polite: SimpleNamespace):
     await gateway.publish(
         changed(
@@ -155,6 +181,7 @@ async def test_an_agent_names_its_session(gateway: RunningGateway, polite: Simpl
     assert raised.value.code == "session_iterations"
 
 
+@in_one_loop
 async def test_curl_streams(gateway: RunningGateway, engine: ScriptedEngine):
     [code] = blocks("sh")
     service_binary("curl")

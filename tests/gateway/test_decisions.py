@@ -6,16 +6,29 @@ import asyncio
 import json
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.batches.line_run import LINE_STAGES
 from gateway.decisions import DecisionLog, Kind, Sampler
 from gateway.pipeline import STAGES
 from gateway.refusals import REASONS
-from tests.gateway.fleet import RunningGateway, ScriptedEngine, changed, chat, configuration, running_gateway
+from tests.gateway.fleet import (
+    RunningGateway,
+    ScriptedEngine,
+    changed,
+    chat,
+    configuration,
+    running_gateway,
+    scripted_engine,
+    shared_configuration,
+)
 from wire.messages import Decision
 
 TENANTS = st.sampled_from("abc")
@@ -87,6 +100,22 @@ def test_what_was_put_is_taken_once_or_counted_as_dropped(kinds: list[Kind], cap
 
 # With a process
 
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+
+engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
+    async with running_gateway(tmp_path_factory.mktemp("decisions"), configuration()) as gateway:
+        yield gateway
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(shared: RunningGateway, engine: ScriptedEngine) -> RunningGateway:
+    await shared.begin_anew(shared_configuration(engine.url))
+    return shared
+
 
 async def told(gateway: RunningGateway, request_id: str) -> dict[str, Any]:
     """The decision of a request, once the control plane has heard of it."""
@@ -107,14 +136,17 @@ async def ask(gateway: RunningGateway, request_id: str, body: Any = None, **opti
     return status
 
 
+@in_one_loop
 async def test_an_admitted_request_is_told_with_its_numbers(gateway: RunningGateway) -> None:
-    assert await ask(gateway, "a-1", headers={"X-Priority-Class": "batch", "X-Request-Timeout-Ms": "30000"}) == 200
+    headers = {"X-Priority-Class": "batch", "X-Request-Timeout-Ms": "30000"}
+    # Of each tenant one in a second is told of, and those of alpha are many here.
+    assert await ask(gateway, "a-1", tenant="beta", headers=headers) == 200
     decision = await told(gateway, "a-1")
     numbers, stages = decision.pop("numbers"), decision.pop("stages")
     assert abs(decision.pop("at") / 1000 - time.time()) < 60
     assert decision == {
         "request_id": "a-1", "revision": gateway.control.revision, "stage": "serve", "reason": "admitted",
-        "status": 200, "tenant": "alpha", "class": "batch", "pool": "main",
+        "status": 200, "tenant": "beta", "class": "batch", "pool": "main",
     }  # fmt: skip
     assert (numbers["max_tokens"], numbers["sequences"], numbers["output_tokens"]) == (20, 1, 2)
     assert numbers["prompt_tokens"] > 0
@@ -131,9 +163,10 @@ async def test_an_admitted_request_is_told_with_its_numbers(gateway: RunningGate
 
 def test_the_page_about_refusals_names_every_stage() -> None:
     page = (Path(__file__).parents[2] / "docs/why-refused.md").read_text()
-    assert [stage.__name__ for stage in STAGES if f"`{stage.__name__}`" not in page] == []
+    assert [stage.__name__ for stage in LINE_STAGES if f"`{stage.__name__}`" not in page] == []
 
 
+@in_one_loop
 async def test_a_refusal_is_told_with_what_was_weighed(gateway: RunningGateway) -> None:
     await gateway.publish(changed(gateway.control.content, tenants__alpha={"tpm_limit": 60}))
     assert await ask(gateway, "b-1", chat(max_tokens=40)) == 200
@@ -150,6 +183,7 @@ async def test_a_refusal_is_told_with_what_was_weighed(gateway: RunningGateway) 
     assert way[-1] == "take_quota"
 
 
+@in_one_loop
 async def test_every_refusal_is_told_though_nobody_is_known_yet(gateway: RunningGateway) -> None:
     assert await ask(gateway, "c-1", tenant=None) == 401
     assert await ask(gateway, "c-2", chat(model="none")) == 404
@@ -164,6 +198,7 @@ async def test_every_refusal_is_told_though_nobody_is_known_yet(gateway: Running
     assert found[1]["tenant"] == "alpha"
 
 
+@in_one_loop
 async def test_what_an_engine_says_of_a_prompt_stays_here(gateway: RunningGateway, engine: ScriptedEngine) -> None:
     engine.behave = engine.failing(400, {"error": {"message": "cannot read 'my secret diary'"}})
     assert await ask(gateway, "d-1") == 400
@@ -171,6 +206,7 @@ async def test_what_an_engine_says_of_a_prompt_stays_here(gateway: RunningGatewa
     assert (decision["reason"], decision["message"]) == ("engine_rejected", REASONS["engine_rejected"].means)
 
 
+@in_one_loop
 async def test_an_engines_failure_is_told_as_a_refusal(gateway: RunningGateway, engine: ScriptedEngine) -> None:
     engine.behave = engine.failing(500)
     assert await ask(gateway, "e-1") == 502
@@ -179,14 +215,16 @@ async def test_an_engines_failure_is_told_as_a_refusal(gateway: RunningGateway, 
     assert engine.url not in decision["message"]
 
 
+@in_one_loop
 async def test_decisions_wait_for_a_control_plane_that_is_away(gateway: RunningGateway) -> None:
     await gateway.control.stop()
     assert await ask(gateway, "f-1", tenant=None) == 401
-    assert gateway.control.decisions == []
+    assert [each for each in gateway.control.decisions if each["request_id"] == "f-1"] == []
     await gateway.control.start()
     assert (await told(gateway, "f-1"))["reason"] == "missing_key"
 
 
+@in_one_loop
 async def test_what_does_not_fit_is_counted_and_the_newest_refusals_are_told(
     engine: ScriptedEngine, tmp_path: Path
 ) -> None:
@@ -211,9 +249,11 @@ async def test_what_does_not_fit_is_counted_and_the_newest_refusals_are_told(
         ]
 
 
-async def test_what_waits_is_told_before_the_gateway_ends(gateway: RunningGateway) -> None:
-    assert await ask(gateway, "h-1") == 200
-    await asyncio.to_thread(gateway.process.stop)
+@in_one_loop
+async def test_what_waits_is_told_before_the_gateway_ends(engine: ScriptedEngine, tmp_path: Path) -> None:
+    async with running_gateway(tmp_path, configuration(engine.url)) as gateway:
+        assert await ask(gateway, "h-1") == 200
+        await asyncio.to_thread(gateway.process.stop)
     assert [each["request_id"] for each in gateway.control.decisions] == ["h-1"]
     # Two where the answer ended in the next minute.
     assert {(each["tenant"], each["pool"]) for each in gateway.control.sketches} == {("alpha", "main")}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from tests.gateway.fleet import (
     KEYS,
@@ -18,6 +21,7 @@ from tests.gateway.fleet import (
     configuration,
     running_gateway,
     scripted_engine,
+    usage,
 )
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -69,6 +73,69 @@ async def test_leaving_while_the_engine_is_silent(gateway: RunningGateway, engin
     assert await gateway.metric("headworks_gateway_kv_reserved_tokens", engine="e0") == 307
     request.cancel()
     await freed(gateway, engine, used=7)
+
+
+async def taught(gateway: RunningGateway, engine: ScriptedEngine) -> float:
+    """The pool has answered once: 20 tokens in 0.1 s at least; how long it took at most."""
+
+    async def in_a_while(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        await asyncio.sleep(0.1)
+        return await engine.answer(request, body)
+
+    engine.behave, engine.usage = in_a_while, usage(7, 20)
+    began = time.monotonic()
+    assert (await gateway.call(chat()))[0] == 200
+    took = time.monotonic() - began
+    engine.behave = engine.silence
+    engine.arrived.clear()
+    return took
+
+
+async def test_a_whole_answer_that_is_left_is_charged_by_the_time_that_the_engine_ran(
+    gateway: RunningGateway, engine: ScriptedEngine
+):
+    await limited(gateway)
+    answer_took = await taught(gateway, engine)
+    before = await gateway.remaining_tokens()
+    began = time.monotonic()
+    request = asyncio.ensure_future(gateway.call_status(chat(max_tokens=300)))
+    await engine.arrived.wait()
+    arrived = time.monotonic()
+    await asyncio.wait((request,), timeout=0.3)
+    ran_at_least = time.monotonic() - arrived
+    request.cancel()
+    await gateway.until_left(engine)
+    ran_at_most = time.monotonic() - began
+    await gateway.until(lambda: gateway.grown("headworks_gateway_requests_total", outcome="cancelled"), 1, "its end")
+    output = await gateway.grown("headworks_gateway_cancelled_tokens_total", tenant="alpha")
+    assert 20 * ran_at_least / answer_took - 1 <= output <= min(300, 20 * ran_at_most / 0.1)
+    refilled = 10 * (time.monotonic() - began) + 1
+    assert before - 7 - output <= await gateway.remaining_tokens() <= before - 7 - output + refilled
+
+
+async def test_a_whole_answer_that_is_left_is_charged_no_more_than_it_might_be(
+    gateway: RunningGateway, engine: ScriptedEngine
+):
+    await taught(gateway, engine)
+    request = asyncio.ensure_future(gateway.call_status(chat(max_tokens=3, n=2)))
+    await engine.arrived.wait()
+    await asyncio.wait((request,), timeout=0.2)
+    request.cancel()
+
+    async def charged() -> float:
+        return await gateway.grown("headworks_gateway_cancelled_tokens_total", tenant="alpha")
+
+    await gateway.until(charged, 6, "what the engine may have made to be counted")
+
+
+async def test_a_whole_answer_that_runs_into_its_deadline_is_charged_so_too(
+    gateway: RunningGateway, engine: ScriptedEngine
+):
+    await taught(gateway, engine)
+    hurried = {"X-Request-Timeout-Ms": "300"}
+    assert (await gateway.call(chat(max_tokens=300), headers=hurried))[0] == 504
+    generated = await gateway.grown("headworks_gateway_generation_tokens_total", tenant="alpha") - 20
+    assert 0 < generated <= 300
 
 
 async def test_leaving_within_a_stream(gateway: RunningGateway, engine: ScriptedEngine):

@@ -210,6 +210,9 @@ async def test_what_began_or_ended_while_a_page_was_on_its_way_is_not_taken_for_
     arrived, release = asyncio.Event(), asyncio.Event()
 
     async def slow(request: web.Request) -> web.Response:
+        if arrived.is_set():
+            # A second page would tell of another moment.
+            await asyncio.sleep(60)
         arrived.set()
         await release.wait()
         return web.Response(body=vllm(), headers=server.headers)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from gateway.feedback import Answered, FeedbackEvents, RecentRequests
+from gateway.feedback import Answered, FeedbackEvents, FeedbackRate, RecentRequests
+from gateway.refusals import Refused
 from tests.gateway.caches.support import feedback
 from tests.gateway.fleet import (
     MODEL,
@@ -131,6 +133,38 @@ async def test_what_is_no_feedback_is_refused_by_name(gateway: RunningGateway, b
     status, document, _ = await gateway.call(body, path=PATH)
     error = document["error"]
     assert (status, error["code"], error["param"]) == (400, code, param)
+
+
+async def test_a_tenant_that_sends_too_much_is_told_to_wait_and_the_others_are_not(
+    engine: ScriptedEngine, tmp_path: Path
+):
+    few = {"HEADWORKS_GATEWAY_FEEDBACK_PER_MINUTE": "3"}
+    async with running_gateway(tmp_path, shared_configuration(engine.url), few) as strict:
+        for _ in range(3):
+            assert (await feedback(strict, "nothing", "wrong"))[0] == 404
+        body = {"request_id": "nothing", "verdict": "wrong"}
+        assert await strict.refusal(body, path=PATH) == (429, "feedback_limit")
+        _, _, headers = await strict.call(body, path=PATH)
+        assert 1 <= int(headers["retry-after"]) <= 25
+        assert (await feedback(strict, "nothing", "wrong", tenant="beta"))[0] == 404
+        assert (await strict.call(chat()))[0] == 200
+        assert await strict.metric("headworks_gateway_requests_total", reason="feedback_limit") == 2
+
+
+async def test_a_rate_comes_back_evenly_and_is_kept_of_no_tenant_that_is_gone():
+    now_ms = 0
+    rate = FeedbackRate(2, lambda: now_ms)
+    for _ in range(2):
+        rate.take("alpha", {"alpha"})
+    with pytest.raises(Refused, match="2 times a minute") as refused:
+        rate.take("alpha", {"alpha"})
+    assert refused.value.retry_after_seconds == 30
+    now_ms = 30_000
+    rate.take("alpha", {"alpha"})
+    with pytest.raises(Refused):
+        rate.take("alpha", {"alpha"})
+    rate.take("beta", {"beta"})
+    assert len(rate) == 1
 
 
 async def test_feedback_needs_a_key_and_is_posted(gateway: RunningGateway):

@@ -8,12 +8,15 @@ import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from gateway.changes import Changes
 from gateway.metrics import Metrics, Moment
-from gateway.push import samples
+from gateway.named import Named
+from gateway.push import SeriesPush, samples
 from gateway.quota.metrics import LedgerMoment
 from gateway.view import compile_view
 from tests.gateway.fleet import (
@@ -163,17 +166,21 @@ def moment(**values: Any) -> Moment:
     return Moment(**{**nothing, **values})
 
 
+def pushed_of(metrics: Metrics) -> list[Mapping[str, str]]:
+    """The labels of all that a first push says."""
+    named = Named(compile_view(decode_snapshot(configuration("http://127.0.0.1:1")), 3))
+    changes = Changes(metrics.families, "gw")
+    of_families = [series.labels for series in changes.due(changes.take_touched(), named, 1_000)]
+    return of_families + [labels for labels, _ in samples(metrics.few(moment()), named, "gw")]
+
+
 def test_a_client_that_nobody_configured_is_pushed_as_unknown_and_a_removed_tenant_not_at_all():
     metrics = Metrics()
     metrics.request("unknown", "unknown", "unknown", "refused", "unknown_key")
     metrics.request("main", "alpha", "interactive", "ok", "ok")
     metrics.request("main", "removed", "interactive", "ok", "ok")
-    view = compile_view(decode_snapshot(configuration("http://127.0.0.1:1")), 3)
-    pushed = [
-        labels["tenant"]
-        for labels, _ in samples(metrics.families(moment()), view, "gw")
-        if labels["__name__"] == "headworks_gateway_requests_total"
-    ]
+    of_requests = "headworks_gateway_requests_total"
+    pushed = [labels["tenant"] for labels in pushed_of(metrics) if labels["__name__"] == of_requests]
     assert sorted(pushed) == ["alpha", "unknown"]
 
 
@@ -181,20 +188,35 @@ def test_a_removed_model_is_not_pushed():
     metrics = Metrics()
     for model in (MODEL, "acme/removed"):
         metrics.caches.looked("exact", "alpha", model, hit=True)
-    view = compile_view(decode_snapshot(configuration("http://127.0.0.1:1")), 3)
-    pushed = [
-        labels["model"]
-        for labels, _ in samples(metrics.registry.collect(), view, "gw")
-        if labels["__name__"] == "headworks_gateway_cache_hits_total"
-    ]
+    of_hits = "headworks_gateway_cache_hits_total"
+    pushed = [labels["model"] for labels in pushed_of(metrics) if labels["__name__"] == of_hits]
     assert pushed == [MODEL]
+
+
+async def test_thousands_of_series_go_in_bodies_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("gateway.push._BODY_SERIES", 100)
+    metrics, bodies = Metrics(), asyncio.Queue[bytes]()
+    for priority_class in ("interactive", "batch"):
+        metrics.series("main", "alpha", priority_class).ttft.observe(0.1)
+    view = compile_view(decode_snapshot(configuration("http://127.0.0.1:1")), 3)
+    gateway = SimpleNamespace(metrics=metrics, view=view, moment=moment, unix_ms=lambda: 1_700_000_000_000)
+    push = SimpleNamespace(put_body=bodies.put, run=asyncio.Event().wait)
+    pushing = asyncio.create_task(SeriesPush("gw", cast("Any", gateway), cast("Any", push), 0.1).run())
+    try:
+        sizes = [len(decode_series(await asyncio.wait_for(bodies.get(), 10), Bounds()))]
+        while sizes[-1] == 100:
+            sizes.append(len(decode_series(await asyncio.wait_for(bodies.get(), 10), Bounds())))
+    finally:
+        pushing.cancel()
+    # Two classes have four histograms and two counters each, of 16, 16, 12 and 12 bounds.
+    assert sum(sizes) > 2 * (56 + 3 * 4 + 2)
+    assert len(sizes) == 1 + sum(sizes) // 100
 
 
 def test_every_label_that_is_pushed_is_one_that_the_receiver_takes():
     metrics = Metrics()
     metrics.request("main", "alpha", "interactive", "ok", "ok")
     metrics.series("main", "alpha", "interactive").ttft.observe(0.1)
-    view = compile_view(decode_snapshot(configuration("http://127.0.0.1:1")), 3)
-    pushed = [labels for labels, _ in samples(metrics.families(moment()), view, "gw")]
+    pushed = pushed_of(metrics)
     assert len(pushed) > 50
     assert [problem for labels in pushed for problem in labels_of(key_of(labels), Bounds())[1]] == []

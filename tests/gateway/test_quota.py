@@ -6,9 +6,11 @@ import asyncio
 import json
 import math
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from gateway.peers import kept_live_gateways
 from gateway.quotas import Quotas
@@ -23,10 +25,28 @@ from tests.gateway.fleet import (
     chat,
     configuration,
     running_gateway,
+    scripted_engine,
+    shared_configuration,
     usage,
 )
 from tests.services import free_port
 from wire.snapshot import GatewaySnapshot, Tenant
+
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+
+engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
+    async with running_gateway(tmp_path_factory.mktemp("quota"), configuration()) as gateway:
+        yield gateway
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(shared: RunningGateway, engine: ScriptedEngine) -> RunningGateway:
+    await shared.begin_anew(shared_configuration(engine.url))
+    return shared
 
 
 async def limit(gateway: RunningGateway, **limits: int) -> None:
@@ -38,6 +58,7 @@ def refilled(limit_per_minute: int, since: float) -> int:
     return math.ceil((time.monotonic() - since) * limit_per_minute / 60)
 
 
+@in_one_loop
 async def test_settlement_is_exact_on_real_usage(gateway: RunningGateway, engine: ScriptedEngine):
     await limit(gateway, tpm_limit=100)
     began = time.monotonic()
@@ -51,6 +72,7 @@ async def test_settlement_is_exact_on_real_usage(gateway: RunningGateway, engine
         began = time.monotonic()
 
 
+@in_one_loop
 async def test_use_beyond_the_reservation_becomes_a_debt(gateway: RunningGateway, engine: ScriptedEngine):
     await limit(gateway, tpm_limit=100)
     began = time.monotonic()
@@ -63,6 +85,7 @@ async def test_use_beyond_the_reservation_becomes_a_debt(gateway: RunningGateway
     assert headers["x-ratelimit-remaining-tokens"] == "0"
 
 
+@in_one_loop
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_usage_that_no_context_holds_costs_no_more_than_one(
     gateway: RunningGateway, engine: ScriptedEngine, stream: bool
@@ -75,9 +98,10 @@ async def test_a_usage_that_no_context_holds_costs_no_more_than_one(
         await answer.read()
     used = 10_000 - await gateway.remaining_tokens()
     assert 2 * context - refilled(10_000, began) <= used <= 2 * context
-    assert await gateway.metric("headworks_gateway_prompt_tokens_total", tenant="alpha") == context
+    assert await gateway.grown("headworks_gateway_prompt_tokens_total", tenant="alpha") == context
 
 
+@in_one_loop
 async def test_a_stream_without_usage_is_counted(gateway: RunningGateway, engine: ScriptedEngine):
     await limit(gateway, tpm_limit=100)
     engine.usage = None
@@ -89,6 +113,7 @@ async def test_a_stream_without_usage_is_counted(gateway: RunningGateway, engine
     assert 100 - prompt - 2 <= await gateway.remaining_tokens("beta") <= 100 - prompt - 1
 
 
+@in_one_loop
 @pytest.mark.parametrize("stream", [False, True])
 async def test_requests_that_race_never_pass_more_than_the_limit(
     gateway: RunningGateway, engine: ScriptedEngine, stream: bool
@@ -105,6 +130,7 @@ async def test_requests_that_race_never_pass_more_than_the_limit(
     assert len(engine.bodies) == answers.count(200)
 
 
+@in_one_loop
 async def test_a_request_that_reached_no_engine_is_not_counted_as_one(gateway: RunningGateway, engine: ScriptedEngine):
     down = {"e0": {**gateway.control.content["engines"]["e0"], "url": f"http://127.0.0.1:{free_port()}"}}
     content = changed(gateway.control.content, tenants__alpha={"rpm_limit": 1})
@@ -116,6 +142,7 @@ async def test_a_request_that_reached_no_engine_is_not_counted_as_one(gateway: R
     assert await gateway.refusal(chat()) == (429, "rpm_limit")
 
 
+@in_one_loop
 async def test_one_tenants_limit_does_not_touch_another(gateway: RunningGateway):
     await limit(gateway, rpm_limit=1)
     assert (await gateway.call(chat()))[0] == 200
@@ -124,6 +151,7 @@ async def test_one_tenants_limit_does_not_touch_another(gateway: RunningGateway)
         assert (await gateway.call(chat(), tenant="beta"))[0] == 200
 
 
+@in_one_loop
 async def test_a_lowered_limit_bites_on_the_next_request_and_a_raised_one_gives_room(gateway: RunningGateway):
     await limit(gateway, tpm_limit=1000)
     for _ in range(3):
@@ -134,6 +162,7 @@ async def test_a_lowered_limit_bites_on_the_next_request_and_a_raised_one_gives_
     assert (await gateway.call(chat(max_tokens=20)))[0] == 200
 
 
+@in_one_loop
 async def test_parallel_sequences_count_n_and_come_back(gateway: RunningGateway, engine: ScriptedEngine):
     engine.behave = engine.silence
     await limit(gateway, max_parallel_requests=3)
@@ -145,7 +174,13 @@ async def test_parallel_sequences_count_n_and_come_back(gateway: RunningGateway,
     assert (await gateway.call(chat(n=3)))[0] == 200
 
 
-async def test_with_two_gateways_alive_each_takes_half(gateway: RunningGateway):
+@in_one_loop
+async def test_with_two_gateways_alive_each_takes_half(engine: ScriptedEngine, tmp_path: Path):
+    async with running_gateway(tmp_path, configuration(engine.url)) as gateway:
+        await takes_half_with_two_alive(gateway)
+
+
+async def takes_half_with_two_alive(gateway: RunningGateway) -> None:
     await limit(gateway, tpm_limit=100, rpm_limit=9)
     gateway.control.publish(live_gateways=2)
 
@@ -167,8 +202,10 @@ async def test_with_two_gateways_alive_each_takes_half(gateway: RunningGateway):
     await gateway.until(remaining, 100, "the whole limit")
 
 
+@in_one_loop
 async def test_requests_under_way_end_under_their_own_configuration(gateway: RunningGateway, engine: ScriptedEngine):
     engine.behave = engine.silence
+    begun_under = gateway.control.revision
     under_way = asyncio.create_task(gateway.call(chat()))
     await engine.arrived.wait()
     content = changed(gateway.control.content)
@@ -177,18 +214,21 @@ async def test_requests_under_way_end_under_their_own_configuration(gateway: Run
     assert await gateway.refusal(chat()) == (400, "rejected_by_route")
     engine.release.set()
     status, _, headers = await under_way
-    assert (status, headers["x-headworks-revision"]) == (200, "1")
+    assert (status, headers["x-headworks-revision"]) == (200, str(begun_under))
 
 
+@in_one_loop
 async def test_a_slice_it_cannot_run_is_refused_and_the_last_good_one_stays(gateway: RunningGateway):
+    good = gateway.control.revision
     await gateway.publish(changed(gateway.control.content, routes={"r": {"order": 1, "pools": {"nowhere": 1000}}}))
-    answer = gateway.control.answer_to(2)
+    answer = gateway.control.answer_to(good + 1)
     assert answer is not None
     assert answer["error"][0]["path"] == "/routes/r/pools/nowhere"
     _, _, headers = await gateway.call(chat())
-    assert headers["x-headworks-revision"] == "1"
+    assert headers["x-headworks-revision"] == str(good)
 
 
+@in_one_loop
 async def test_a_tenant_that_is_removed_while_its_request_is_read_is_refused_by_name(gateway: RunningGateway):
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.port)
     body = json.dumps({"model": MODEL, "prompt": "hello"})
@@ -283,12 +323,12 @@ def test_a_lease_is_settled_once():
         quotas.take("t", 1, 1)
 
 
-async def test_the_engines_usage_is_believed_over_the_measure(engine: ScriptedEngine, tmp_path: Path):
+@in_one_loop
+async def test_the_engines_usage_is_believed_over_the_measure(gateway: RunningGateway, engine: ScriptedEngine):
     """A zero is a zero: an engine that says it used nothing leaves the bucket full."""
-    content = changed(configuration(engine.url), tenants__alpha={"tpm_limit": 1000})
-    async with running_gateway(tmp_path, content) as gateway:
-        engine.usage = usage(0, 0)
-        for stream in (True, False):
-            async with gateway.post(chat("x" * 400, stream=stream)) as answer:
-                await answer.read()
-            assert await gateway.remaining_tokens() == 1000
+    await limit(gateway, tpm_limit=1000)
+    engine.usage = usage(0, 0)
+    for stream in (True, False):
+        async with gateway.post(chat("x" * 400, stream=stream)) as answer:
+            await answer.read()
+        assert await gateway.remaining_tokens() == 1000

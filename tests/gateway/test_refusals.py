@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import pytest_asyncio
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,12 +28,31 @@ from tests.gateway.fleet import (
     chat,
     configuration,
     running_gateway,
+    scripted_engine,
+    shared_configuration,
 )
 from tests.services import free_port
 
 COMPLETIONS = "/v1/completions"
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+
+engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
+second_engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
+    async with running_gateway(tmp_path_factory.mktemp("refusals"), configuration()) as gateway:
+        yield gateway
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(shared: RunningGateway, engine: ScriptedEngine) -> RunningGateway:
+    await shared.begin_anew(shared_configuration(engine.url))
+    return shared
+
+
+@in_one_loop
 async def test_a_body_over_the_bound_is_refused_declared_or_not(engine: ScriptedEngine, tmp_path: Path):
     bounds = {
         "HEADWORKS_GATEWAY_MAX_BODY_BYTES": "2048",
@@ -68,6 +89,7 @@ async def _send_half_a_body(gateway: RunningGateway) -> str:
     return str(json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["code"])
 
 
+@in_one_loop
 async def test_a_model_is_unknown_or_not_allowed(gateway: RunningGateway):
     content = gateway.control.content
     await gateway.publish(
@@ -79,6 +101,7 @@ async def test_a_model_is_unknown_or_not_allowed(gateway: RunningGateway):
     assert await gateway.refusal(chat(), tenant="beta") == (403, "model_not_allowed")
 
 
+@in_one_loop
 async def test_a_priority_class_needs_leave(gateway: RunningGateway):
     classes = {"priority_classes": {"interactive": True}, "default_priority_class": "interactive"}
     await gateway.publish(changed(gateway.control.content, tenants__alpha=classes))
@@ -88,6 +111,7 @@ async def test_a_priority_class_needs_leave(gateway: RunningGateway):
     assert (await gateway.call(chat()))[0] == 200
 
 
+@in_one_loop
 async def test_what_can_never_fit_is_told_so(gateway: RunningGateway):
     content = gateway.control.content
     engine = {**content["engines"]["e0"], "kv_capacity_tokens": 300}
@@ -104,6 +128,7 @@ async def test_what_can_never_fit_is_told_so(gateway: RunningGateway):
     assert (await gateway.call(chat(max_tokens=200)))[0] == 200
 
 
+@in_one_loop
 async def test_a_default_output_length_never_turns_a_small_limit_into_a_permanent_refusal(
     gateway: RunningGateway, engine: ScriptedEngine
 ):
@@ -112,6 +137,7 @@ async def test_a_default_output_length_never_turns_a_small_limit_into_a_permanen
     assert engine.bodies[0]["max_tokens"] < 20
 
 
+@in_one_loop
 async def test_max_tokens_is_clamped_and_said_so(gateway: RunningGateway, engine: ScriptedEngine):
     _, _, headers = await gateway.call(chat(max_tokens=10_000))
     assert headers["x-headworks-max-tokens"] == "400;reason=clamped"
@@ -122,11 +148,12 @@ async def test_max_tokens_is_clamped_and_said_so(gateway: RunningGateway, engine
     assert [body["max_tokens"] for body in engine.bodies] == [400, 30, 30]
 
 
+@in_one_loop
 async def test_routes_by_prompt_length_reject_and_run_out(
     gateway: RunningGateway, engine: ScriptedEngine, second_engine: ScriptedEngine
 ):
     content = changed(
-        configuration(engine.url, second_engine.url),
+        shared_configuration(engine.url, second_engine.url, pools=()),
         pools={"short": {"model": MODEL}, "long": {"model": MODEL}},
         routes={
             "short": {"order": 1, "match": {"max_prompt_tokens": 100}, "pools": {"short": 1000}},
@@ -150,19 +177,21 @@ async def test_routes_by_prompt_length_reject_and_run_out(
     assert await gateway.refusal(chat("x" * 5000)) == (400, "no_route")
 
 
+@in_one_loop
 async def test_engines_that_take_no_work(gateway: RunningGateway, engine: ScriptedEngine):
     content = gateway.control.content
     await gateway.publish(changed(content, engines__e0__cordoned=True))
     assert await gateway.refusal(chat()) == (503, "no_engine")
     forced = {"subject_kind": "pool", "subject": "main", "owner": "o", "reason": "r", "expires_at_ms": 2**50}
-    await gateway.publish(changed(content, overrides__x={**forced, "state": "open"}))
+    await gateway.publish(changed(content, overrides={"x": {**forced, "state": "open"}}))
     assert await gateway.refusal(chat()) == (503, "breaker_open")
     assert await gateway.metric("headworks_gateway_breaker_state", engine="e0", state="open") == 1
-    await gateway.publish(changed(content, overrides__x={**forced, "state": "open", "expires_at_ms": 1}))
+    await gateway.publish(changed(content, overrides={"x": {**forced, "state": "open", "expires_at_ms": 1}}))
     assert (await gateway.call(chat()))[0] == 200
     assert len(engine.bodies) == 1
 
 
+@in_one_loop
 async def test_kv_room_is_reserved_and_comes_back(gateway: RunningGateway, engine: ScriptedEngine):
     engine.behave = engine.silence
     engines = {"e0": {**gateway.control.content["engines"]["e0"], "kv_capacity_tokens": 200}}
@@ -178,6 +207,7 @@ async def test_kv_room_is_reserved_and_comes_back(gateway: RunningGateway, engin
     assert await gateway.metric("headworks_gateway_kv_reserved_tokens", engine="e0") == 0
 
 
+@in_one_loop
 async def test_an_unreachable_engine_is_named_and_its_address_is_not(gateway: RunningGateway):
     port = free_port()
     await gateway.publish(changed(gateway.control.content, engines__e0__url=f"http://127.0.0.1:{port}"))
@@ -186,6 +216,7 @@ async def test_an_unreachable_engine_is_named_and_its_address_is_not(gateway: Ru
     assert str(port) not in json.dumps([document, headers])
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("engine_status", "expected"),
     [
@@ -210,9 +241,8 @@ async def test_an_engines_refusal_becomes_ours(
     assert await gateway.remaining_tokens() == 1000
 
 
+@in_one_loop
 async def test_answers_that_are_none_are_engine_errors(gateway: RunningGateway, engine: ScriptedEngine):
-    from aiohttp import web
-
     async def nonsense(request, body):
         return web.Response(body=b"<html>")
 
@@ -232,6 +262,7 @@ async def test_answers_that_are_none_are_engine_errors(gateway: RunningGateway, 
     assert await gateway.refusal(chat()) == (502, "engine_error")
 
 
+@in_one_loop
 async def test_a_deadline_of_the_client_ends_the_request_at_the_engine_too(
     gateway: RunningGateway, engine: ScriptedEngine
 ):
@@ -241,6 +272,7 @@ async def test_a_deadline_of_the_client_ends_the_request_at_the_engine_too(
     await gateway.until_left(engine)
 
 
+@in_one_loop
 async def test_the_time_for_which_an_official_client_reads_ends_a_whole_answer_and_no_stream(
     gateway: RunningGateway, engine: ScriptedEngine
 ):
@@ -262,6 +294,7 @@ async def test_the_time_for_which_an_official_client_reads_ends_a_whole_answer_a
         assert (await gateway.call(chat(), headers={"x-stainless-read-timeout": seconds}))[0] == 200
 
 
+@in_one_loop
 async def test_without_a_configuration_it_is_alive_and_not_ready(engine: ScriptedEngine, tmp_path: Path):
     async with running_gateway(tmp_path, configuration(engine.url)) as gateway:
         await gateway.control.stop()
@@ -303,6 +336,7 @@ def test_retry_after_spreads_clients():
     assert {retry_after(wait) for wait in (0, 0.2, 1) for _ in range(100)} == {1}
 
 
+@in_one_loop
 async def test_the_metrics_page_asks_for_its_token_where_one_is_set(engine: ScriptedEngine, tmp_path: Path):
     secret = {"HEADWORKS_GATEWAY_METRICS_TOKEN": "scraper-token"}
     async with running_gateway(tmp_path, configuration(engine.url), secret) as gateway:

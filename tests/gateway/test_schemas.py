@@ -5,16 +5,43 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
-from tests.gateway.fleet import RunningGateway, ScriptedEngine, changed, chat, configuration, running_gateway
+from tests.gateway.fleet import (
+    RunningGateway,
+    ScriptedEngine,
+    changed,
+    chat,
+    configuration,
+    running_gateway,
+    scripted_engine,
+)
 from tests.gateway.simulated import simulated_engine
 from tests.services import free_port
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+COMPILE_SECONDS = 2.0
+LOOKING = {"HEADWORKS_GATEWAY_ENGINE_LOOK_SECONDS": "0.05"}
+
+engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningGateway]:
+    async with running_gateway(tmp_path_factory.mktemp("schemas"), configuration(), LOOKING) as gateway:
+        yield gateway
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def gateway(shared: RunningGateway, engine: ScriptedEngine) -> RunningGateway:
+    await shared.begin_anew(configuration(engine.url))
+    return shared
 
 
 def schema(field: str = "city") -> dict[str, Any]:
@@ -70,7 +97,7 @@ async def test_schemas_that_an_engine_had_to_compile_are_counted_once_each(
     gateway: RunningGateway, engine: ScriptedEngine
 ):
     async def unseen(tenant: str) -> float:
-        return await gateway.metric("headworks_gateway_unseen_schemas_total", pool="main", tenant=tenant)
+        return await gateway.grown("headworks_gateway_unseen_schemas_total", pool="main", tenant=tenant)
 
     for field in ("a", "b", "a"):
         assert (await gateway.call(formed(schema(field))))[0] == 200
@@ -97,9 +124,6 @@ async def test_a_fleet_of_older_vllm_may_have_such_fields_passed_on(engine: Scri
     async with running_gateway(tmp_path, configuration(engine.url), passing) as gateway:
         assert (await gateway.call(chat(guided_json=schema())))[0] == 200
         assert engine.bodies[-1]["guided_json"] == schema()
-
-
-COMPILE_SECONDS = 2.0
 
 
 class Engines(ExitStack):
@@ -133,7 +157,7 @@ class Engines(ExitStack):
 
 async def told(gateway: RunningGateway, text: str) -> None:
     async def ask() -> bool:
-        return text in gateway.process.log_tail()
+        return text in gateway.said()
 
     await gateway.until(ask, True, f"the gateway to say {text!r}")
 
@@ -148,52 +172,60 @@ async def first_token_seconds(gateway: RunningGateway, body: dict[str, Any]) -> 
         return took
 
 
-@pytest.mark.parametrize("known", [64, 0])
-async def test_an_engine_that_starts_again_compiles_what_is_known_before_clients_ask(tmp_path: Path, known: int):
-    environment = {"HEADWORKS_GATEWAY_ENGINE_LOOK_SECONDS": "0.05", "HEADWORKS_GATEWAY_KNOWN_SCHEMAS": str(known)}
+async def test_an_engine_that_starts_again_compiles_what_is_known_before_clients_ask(
+    gateway: RunningGateway, tmp_path: Path
+):
     with Engines(tmp_path, ["e0"]) as engines:
-        async with running_gateway(tmp_path, configuration(*engines.urls), environment) as gateway:
-            body = formed(schema(), max_tokens=20)
-            assert await first_token_seconds(gateway, body) > COMPILE_SECONDS
-            assert await first_token_seconds(gateway, body) < COMPILE_SECONDS
-            await engines.restart("e0", gateway)
-            if known:
-                await told(gateway, "engine e0 has compiled 1 known schemas")
-            waited = await first_token_seconds(gateway, body)
-            assert waited < COMPILE_SECONDS if known else waited > COMPILE_SECONDS
-            # What the gateway asked by itself is nobody's.
-            assert await gateway.metric("headworks_gateway_requests_total") == 3
-            assert await gateway.metric("headworks_gateway_warmed_schemas_total", pool="main") == bool(known)
+        await gateway.begin_anew(configuration(*engines.urls))
+        await ask_around_a_restart(gateway, engines, known=True)
 
 
-async def test_others_are_preferred_to_an_engine_that_compiles(tmp_path: Path):
-    environment = {"HEADWORKS_GATEWAY_ENGINE_LOOK_SECONDS": "0.05"}
+async def test_an_engine_that_starts_again_compiles_nothing_where_nothing_is_to_be_known(tmp_path: Path):
+    nothing = {**LOOKING, "HEADWORKS_GATEWAY_KNOWN_SCHEMAS": "0"}
+    with Engines(tmp_path, ["e0"]) as engines:
+        async with running_gateway(tmp_path, configuration(*engines.urls), nothing) as gateway:
+            await ask_around_a_restart(gateway, engines, known=False)
+
+
+async def ask_around_a_restart(gateway: RunningGateway, engines: Engines, *, known: bool) -> None:
+    body = formed(schema(), max_tokens=20)
+    assert await first_token_seconds(gateway, body) > COMPILE_SECONDS
+    assert await first_token_seconds(gateway, body) < COMPILE_SECONDS
+    await engines.restart("e0", gateway)
+    if known:
+        await told(gateway, "engine e0 has compiled 1 known schemas")
+    waited = await first_token_seconds(gateway, body)
+    assert waited < COMPILE_SECONDS if known else waited > COMPILE_SECONDS
+    # What the gateway asked by itself is nobody's.
+    assert await gateway.grown("headworks_gateway_requests_total") == 3
+    assert await gateway.grown("headworks_gateway_warmed_schemas_total", pool="main") == known
+
+
+async def test_others_are_preferred_to_an_engine_that_compiles(gateway: RunningGateway, tmp_path: Path):
     with Engines(tmp_path, ["e0", "e1"]) as engines:
-        async with running_gateway(tmp_path, configuration(*engines.urls), environment) as gateway:
-            assert (await gateway.call(formed(schema(), max_tokens=5)))[0] == 200
-            await engines.restart("e0", gateway)
-            for number in range(6):
-                assert (await gateway.call(chat(f"question {number}", max_tokens=2)))[0] == 200
-            assert "engine e0 has compiled" not in gateway.process.log_tail(), (
-                "the engine was ready too soon for this test"
-            )
-            assert await gateway.metric("headworks_gateway_engine_requests", engine="e0") == 0
-            assert await finished(gateway, engines.urls[0]) == 0
-            await told(gateway, "engine e0 has compiled 1 known schemas")
-            for number in range(6):
-                assert (await gateway.call(chat(f"question {number}", max_tokens=2)))[0] == 200
-            assert await finished(gateway, engines.urls[0]) > 1
+        await gateway.begin_anew(configuration(*engines.urls))
+        assert (await gateway.call(formed(schema(), max_tokens=5)))[0] == 200
+        await engines.restart("e0", gateway)
+        for number in range(6):
+            assert (await gateway.call(chat(f"question {number}", max_tokens=2)))[0] == 200
+        assert "engine e0 has compiled" not in gateway.said(), "the engine was ready too soon for this test"
+        assert await gateway.metric("headworks_gateway_engine_requests", engine="e0") == 0
+        assert await finished(gateway, engines.urls[0]) == 0
+        await told(gateway, "engine e0 has compiled 1 known schemas")
+        for number in range(6):
+            assert (await gateway.call(chat(f"question {number}", max_tokens=2)))[0] == 200
+        assert await finished(gateway, engines.urls[0]) > 1
 
 
-async def test_an_engine_that_is_new_in_a_pool_compiles_what_the_pool_uses(tmp_path: Path):
+async def test_an_engine_that_is_new_in_a_pool_compiles_what_the_pool_uses(gateway: RunningGateway, tmp_path: Path):
     with Engines(tmp_path, ["e0", "e1"]) as engines:
-        async with running_gateway(tmp_path, configuration(engines.urls[0])) as gateway:
-            body = formed(schema(), max_tokens=5)
-            assert await first_token_seconds(gateway, body) > COMPILE_SECONDS
-            await gateway.publish(changed(configuration(*engines.urls), engines__e0__cordoned=True))
-            await told(gateway, "engine e1 has compiled 1 known schemas")
-            assert await first_token_seconds(gateway, body) < COMPILE_SECONDS
-            assert await finished(gateway, engines.urls[1]) == 2
+        await gateway.begin_anew(configuration(engines.urls[0]))
+        body = formed(schema(), max_tokens=5)
+        assert await first_token_seconds(gateway, body) > COMPILE_SECONDS
+        await gateway.publish(changed(configuration(*engines.urls), engines__e0__cordoned=True))
+        await told(gateway, "engine e1 has compiled 1 known schemas")
+        assert await first_token_seconds(gateway, body) < COMPILE_SECONDS
+        assert await finished(gateway, engines.urls[1]) == 2
 
 
 async def finished(gateway: RunningGateway, url: str) -> float:

@@ -185,6 +185,33 @@ async def test_what_another_version_wrote_closes_nothing(redis_url: str, redis: 
         assert (await session.standing(ledger)).closed is None
 
 
+@pytest.mark.parametrize("broken", ["text", "count", "lease"])
+async def test_what_somebody_else_wrote_there_is_one_sessions_alone(
+    redis_url: str, redis: Redis, caplog: pytest.LogCaptureFixture, broken: str
+):
+    session, another = Named(), Named()
+    async with ledger_of(redis_url) as ledger:
+        _, held = await session.take(ledger)
+        match broken:
+            case "text":
+                await redis.set(held.key, "by hand")
+            case "count":
+                await redis.hset(held.key, "calls", "many")
+            case _:
+                await redis.hset(held.key, "lease:x", "1 2 soon")
+        was = await redis.dump(held.key)
+        for _ in range(2):
+            assert await ledger.take("alpha", session.name, MOST, IDLE_MS) is None, "this gateway goes by its own"
+        ledger.settle(held, MOST)
+        await ledger.close()
+        await another.take(ledger)
+        assert ledger.alive
+        assert await redis.dump(held.key) == was
+        said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert len(said) == 1
+        assert "a session of tenant alpha" in said[0]
+
+
 def _limited(engine: ScriptedEngine, max_iterations: int) -> dict[str, Any]:
     return changed(
         configuration(engine.url),

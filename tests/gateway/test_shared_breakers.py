@@ -157,6 +157,19 @@ async def test_what_opened_while_the_redis_was_away_is_told_when_it_is_back(serv
         await late.link.close()
 
 
+async def test_what_somebody_else_wrote_over_is_begun_anew(server: Server):
+    async with listeners(server, 0, 0) as (one, other):
+        with redis.Redis.from_url(server.url) as client:
+            client.set("headworks:breakers", "by hand")
+            one.opens("e0")
+            await other.hears(("e0", "open"))
+            client.hset("headworks:breakers", "engine e0", "by hand")
+            one.opens("e0")
+            await other.hears(("e0", "open"), ("e0", "open"))
+            assert one.link.alive
+            assert client.hkeys("headworks:breakers") == [b"engine e0"]
+
+
 async def test_what_no_gateway_sent_is_passed_over(server: Server):
     async with listeners(server, 0, 0) as (one, other):
         with redis.Redis.from_url(server.url) as client:

@@ -71,6 +71,7 @@ def options(
         act_seconds=30,
         host=HostOptions(interval_seconds=0.2, disk_paths=(str(state_dir),)),
         page=None,
+        spot_notice="",
         spool_bytes=2**20,
         event_spool_bytes=2**20,
         gpus=CollectorOptions(

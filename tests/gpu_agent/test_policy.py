@@ -31,7 +31,7 @@ def test_the_documented_example_is_a_policy_that_names_every_field(tmp_path):
     page = (DOCS / "node-policy.md").read_text()
     (example,) = re.findall(r"```json\n(.*?)```", page, re.S)
     policy = load_policy(written(tmp_path, example))
-    assert policy.allowed_acts[""] == ["release_gpus", "take_up_gpus"]
+    assert policy.allowed_acts[""] == ["release_gpus", "take_up_gpus", "fetch_model", "check_model"]
     fields = {field.name for field in msgspec.structs.fields(EnginePolicy)}
     assert set().union(*json.loads(example)["engines"].values()) == fields
     assert all(f"`{field}`" in page for field in fields)
@@ -49,12 +49,17 @@ def test_who_may_do_nothing_is_not_among_what_is_allowed(tmp_path):
         ("{", "Input data was truncated"),
         ({"alow": []}, "/alow: no such field"),
         ({"engines": {"e1": {"alow": []}}}, "/engines/e1/alow: no such field"),
-        ({"allow": ["sleep"]}, "/allow: 'sleep' is none of release_gpus, take_up_gpus"),
+        ({"allow": ["sleep"]}, "/allow: 'sleep' is none of check_model, fetch_model, release_gpus, take_up_gpus"),
+        ({"allow": ["fetch_model"], "model_folders": ["/m"]}, "/allow: fetch_model is allowed and needs a fetch_comm"),
+        ({"allow": ["check_model"]}, "/allow: check_model is allowed and needs model_folders"),
+        ({"model_folders": ["models"]}, "matching regex"),
         (
             {"engines": {"e1": {"allow": ["release_gpus"]}}},
             "/engines/e1/allow: 'release_gpus' is none of drain, load_lora",
         ),
         ({"engines": {"e1": {"allow": ["restart"]}}}, "/engines/e1: restart is allowed and needs a restart_command"),
+        ({"engines": {"e1": {"allow": ["start"]}}}, "/engines/e1: start is allowed and needs a start_command"),
+        ({"engines": {"e1": {"allow": ["stop"]}}}, "/engines/e1: stop is allowed and needs a stop_command"),
         ({"engines": {"e1": {"restart_command": "systemctl restart x"}}}, "/e1/restart_command: Expected `array`"),
         ({"engines": {"e1": {"restart_command": ["x"] * 65}}}, "length <= 64"),
         ({"engines": {"e1": {"restart_command": ["x\0y"]}}}, "matching regex"),

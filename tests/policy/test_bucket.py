@@ -257,3 +257,16 @@ def test_a_clock_that_steps_back_gives_nothing_twice(back_ms: int):
     assert tpm.available(110_000) == 100
     assert tpm.available(110_000 - back_ms) == 100
     assert tpm.available(110_000) == 100
+
+
+@given(st.lists(st.tuples(st.integers(0, 120), st.integers(0, 20_000)), max_size=40))
+def test_what_is_taken_for_good_is_a_reservation_settled_at_once(taken: list[tuple[int, int]]):
+    taking, reserving, now_ms = bucket(100, 0), bucket(100, 0), 0
+    for number, (amount, later_ms) in enumerate(taken):
+        now_ms += later_ms
+        held = reserving.reserve(str(number), amount, now_ms)
+        if isinstance(held, Granted):
+            reserving.settle(str(number), amount, now_ms)
+        obstacle = taking.take(amount, now_ms)
+        assert obstacle == (None if isinstance(held, Granted) else held)
+        assert taking.state(now_ms) == reserving.state(now_ms)

@@ -303,6 +303,32 @@ def test_places_in_a_full_queue_come_to_be_shared_by_weight_and_then_stay(weight
     assert max(per_weight) - min(per_weight) <= 1 / min(weights.values()) + 1
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.sampled_from(["gold", "bulk"]), st.integers(0, 500), st.integers(0, 500)),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_what_need_not_wait_counts_as_if_it_had_been_pushed_and_popped(requests: list[tuple[str, str, int, int]]):
+    weights = {"a": 1, "b": 3}
+    at_once, in_line = FairQueue(CLASSES, weights), FairQueue(CLASSES, weights)
+    for number, (tenant, priority_class, prompt, really) in enumerate(requests):
+        request = asked(str(number), tenant, priority_class, prompt, 200)
+        at_once.serve_at_once(request)
+        in_line.push(request, number)
+        assert in_line.pop(number) == request
+        for queue in (at_once, in_line):
+            queue.charge(request, really)
+    assert len(at_once) == at_once.waiting_tokens == 0
+    orders = []
+    for queue in (at_once, in_line):
+        for number in range(40):
+            queue.push(asked(f"later-{number}", "ab"[number % 2], ["gold", "bulk"][number // 2 % 2]), 100)
+        orders.append(served(queue, 100))
+    assert orders[0] == orders[1]
+
+
 def test_the_same_request_does_not_wait_twice():
     queue = FairQueue(CLASSES, {})
     queue.push(asked("1"), 0)

@@ -25,6 +25,21 @@ from wire.snapshot_checks import SnapshotRefused
 from wire.target import TargetClient, enrol
 
 PASSWORD = "correct horse battery"
+# Commands of `headworks` in one process, which takes longer to start than most of them.
+_SET_UP = """
+import io
+import sys
+
+from controlplane.cli import main
+
+_, password, *people = sys.argv
+if main(["migrate"]):
+    raise SystemExit("failed: migrate")
+for name, role in zip(people[::2], people[1::2], strict=True):
+    sys.stdin = io.StringIO(f"{password}\\n")
+    if main(["create-user", name, "--role", role, "--password-stdin"]):
+        raise SystemExit(f"failed: create-user {name}")
+"""
 # Name → role.
 PEOPLE = {"vera": "viewer", "omar": "operator", "ada": "admin"}
 
@@ -96,9 +111,9 @@ def _first_data() -> Path:
     folder = tempfile.TemporaryDirectory(prefix="headworks-site-")
     atexit.register(folder.cleanup)
     site = Site(f"http://127.0.0.1:{free_port()}", Path(folder.name))
-    site.command("migrate")
-    for name, role in PEOPLE.items():
-        site.command("create-user", name, "--role", role, "--password-stdin", stdin=f"{PASSWORD}\n")
+    people = [word for name, role in PEOPLE.items() for word in (name, role)]
+    argv = [sys.executable, "-c", _SET_UP, PASSWORD, *people]
+    subprocess.run(argv, env={**os.environ, **site.environment}, stdout=subprocess.DEVNULL, check=True)
     return site.folder / "data"
 
 

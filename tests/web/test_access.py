@@ -17,9 +17,14 @@ from controlplane.core.models import AuditEntry, Role
 from controlplane.fleet.services import acts
 from controlplane.tenants import services as tenants
 from controlplane.web.urls import urlpatterns
+from tests.web.batches import batch_of
 from tests.web.conftest import new_target, write
 from tests.web.hardware import fault, node, receiver
+from tests.web.model_files import with_manifest
+from tests.web.rolling import restart_of
 from tests.web.telling import refusal
+from tests.web.trying import done_run, waiting_run
+from tests.web.versioned import passive_version
 
 # Path by name in the URL configuration, and the role that may open it. What stands in braces is made by the fixture.
 PAGES = {
@@ -53,6 +58,11 @@ PAGES = {
     "choose_act": ("/acts-new/?engine=llama-a", Role.OPERATOR),
     "ask_act": ("/acts-new/sleep/?engine=llama-a", Role.OPERATOR),
     "cancel_act": ("/acts/{act}/cancel/", Role.OPERATOR),
+    "model_files": ("/model-files/", Role.VIEWER),
+    "ask_model_files": ("/model-files/check/?model=meta-llama/Llama-3.1-8B", Role.OPERATOR),
+    "rollouts": ("/rollouts/", Role.VIEWER),
+    "rollout": ("/rollouts/{rollout}/", Role.VIEWER),
+    "change_rollout": ("/rollouts/{rollout}/pause/", Role.OPERATOR),
     "incidents": ("/incidents/", Role.VIEWER),
     "incident": ("/incidents/{incident}/", Role.VIEWER),
     "resolve_incident": ("/incidents/{incident}/resolve/", Role.OPERATOR),
@@ -64,11 +74,25 @@ PAGES = {
     "switch_receiver": ("/receivers/oncall/switch/", Role.ADMIN),
     "rotate_secret": ("/receivers/oncall/rotate-secret/", Role.ADMIN),
     "test_receiver": ("/receivers/oncall/test/", Role.ADMIN),
+    "batches": ("/batches/", Role.VIEWER),
+    "cancel_batch": ("/batches/{batch}/cancel/", Role.OPERATOR),
     "decisions": ("/decisions/", Role.VIEWER),
     "decision": ("/decisions/request/?id=r-1", Role.VIEWER),
+    "planner": ("/planner/", Role.VIEWER),
+    "plan_fan_out": ("/planner/fan-out/", Role.VIEWER),
+    "plan_promise": ("/planner/promise/", Role.VIEWER),
     "recording_rules": ("/recording-rules/", Role.VIEWER),
     "edit_recording_rules": ("/recording-rules/edit/", Role.OPERATOR),
     "reset_recording_rules": ("/recording-rules/reset/", Role.OPERATOR),
+    "versions": ("/model-versions/", Role.VIEWER),
+    "retire_version": ("/model-versions/{version}/retire/", Role.ADMIN),
+    "bring_version_back": ("/model-versions/{version}/bring-back/", Role.ADMIN),
+    "compatibility": ("/compatibility/", Role.VIEWER),
+    "what_ifs": ("/what-if/", Role.VIEWER),
+    "new_what_if": ("/what-if-new/", Role.OPERATOR),
+    "what_if": ("/what-if/{tried}/", Role.VIEWER),
+    "cancel_what_if": ("/what-if/{what_if}/cancel/", Role.OPERATOR),
+    "use_what_if": ("/what-if/{tried}/use/", Role.OPERATOR),
 }
 # The way in and out, the start page that only leads on, and the stream, which answers 401 (see test_live).
 OPEN_TO_ALL = {"home", "login", "logout", "set_language", "live", "oidc_begin", "oidc_callback"}
@@ -91,9 +115,14 @@ def fleet(acme: str) -> dict[str, object]:
     target = new_target("gateway", "edge-1")
     new_target("node", "rack-1")
     refusal("r-1")
+    batch = batch_of("acme")
+    version = passive_version("chat")
+    with_manifest("rack-1", state="partial")
     act = write(lambda unit: acts.create(unit, {"action": "sleep", "engine": "llama-a"}))
     return {
-        "act": act.act_id,
+        "rollout": restart_of("llama-a").pk,
+        "what_if": waiting_run().pk, "tried": done_run("chat").pk,
+        "act": act.act_id, "batch": batch.pk, "version": version,
         "key": key.pk, "target": target.pk, "change": change, "incident": incident.pk, "delivery": failed.pk,
     }  # fmt: skip
 
@@ -195,9 +224,9 @@ def test_each_page_shows_a_rest_call_that_exists(name: str, fleet: dict[str, obj
     if not lines:
         # What is to be sent is known at its second step only, or there is nothing to be done.
         assert name in {
-            "new_tenant", "edit_tenant", "give_temporary_limits", "choose_act", "ask_act", "unblock_key",
+            "new_tenant", "new_what_if", "edit_tenant", "give_temporary_limits", "choose_act", "ask_act", "unblock_key",
             "uncordon_node", "uncordon_engine", "edit_policy", "edit_receiver", "edit_recording_rules",
-            "reset_recording_rules",
+            "reset_recording_rules", "bring_version_back", "plan_fan_out", "plan_promise",
         }  # fmt: skip
     calls = api.get_openapi_schema()["paths"].items()
     for method, path in lines:

@@ -13,7 +13,7 @@ from django.utils.html import escape
 from controlplane.core.models import Role, User
 from controlplane.telemetry.decisions import log
 from controlplane.web import decisions as pages
-from gateway.pipeline import STAGES
+from gateway.batches.line_run import LINE_STAGES
 from tests.web.conftest import new_target
 from tests.web.telling import refusal
 from wire.messages import StageNote
@@ -168,7 +168,7 @@ def test_who_is_limited_to_a_tenant_sees_that_alone(acme: str) -> None:
 
 
 def test_stages_stand_in_the_order_of_a_gateway() -> None:
-    assert list(pages.STAGES) == ["receive", *(stage.__name__ for stage in STAGES)]
+    assert list(pages.STAGES) == ["receive", *(stage.__name__ for stage in LINE_STAGES)]
 
 
 def numbers_of_gateways() -> set[str]:

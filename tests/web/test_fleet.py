@@ -22,7 +22,7 @@ from controlplane.breakers.models import Override
 from controlplane.breakers.services import force
 from controlplane.core.changes import Actor, unit_of_work
 from controlplane.core.models import AuditEntry
-from controlplane.fleet.models import Engine, Node
+from controlplane.fleet.models import Engine, Model, Node
 from controlplane.fleet.services import NODES
 from controlplane.telemetry import query
 from controlplane.telemetry.receiver import store_path
@@ -350,3 +350,12 @@ def test_states_and_reasons_are_turkish_where_the_browser_asks_for_it(viewer: Cl
     page = viewer.get(FLEET, headers={"accept-language": "tr"}).content.decode()
     assert "arızalı" in page
     assert "GPU 3 veri yolundan düştü" in page
+
+
+def test_a_start_stands_beside_what_its_model_allows(viewer: Client) -> None:
+    node("rack-1", engines=["llama-a"])
+    Engine.objects.update(facts={"start_phases_ms": {"load_model": 15_000}})
+    Model.objects.update(cold_start_budget_ms={"load_model": 12_000, "total": 60_000})
+    page = viewer.get("/fleet/rack-1/").content.decode()
+    assert re.search(r"Start: load_model</dt><dd class=\"tone-warning\">15\D?000 ms of 12\D?000 ms", page)
+    assert re.search(r"Start: total</dt><dd>not known of 60\D?000 ms", page)

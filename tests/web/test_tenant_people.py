@@ -15,8 +15,9 @@ from tests.web.test_access import PAGES, fleet  # noqa: F401 - a fixture
 
 OPEN = {
     "tenants", "tenant", "edit_tenant", "new_key", "rotate_key", "block_key", "unblock_key", "decisions", "decision",
+    "batches", "cancel_batch",
 }  # fmt: skip
-LISTS = {"tenants", "decisions"}
+LISTS = {"tenants", "decisions", "batches"}
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tests.wire.examples import gateway_content, node_content
+from wire.batches import HeldLine, LeaseAnswer, LeasedLine, LeaseRequest, LineResult, Renewal, Results, Want
 from wire.canonical import content_hash
 from wire.messages import (
     Ack,
@@ -47,6 +48,12 @@ EXAMPLES: dict[str, list[Any]] = {
     "events": [[Event("boot-1-17", 1, "xid", "GPU-1", "critical", "XID 79: fell off the bus", "node-1")]],
     "decisions": [[Decision("req-1", 1, 2, "quota", "tenant_tpm", 429, tenant="acme", numbers={"used_tokens": 5})]],
     "sketches": [[Sketch(60_000, "acme", "batch", "chat", 2, [(33, 1), (447, 1)], [(5, 2)], [(0, 1)]), Sketch(0)]],
+    "batch-lease-request": [LeaseRequest([Want(["team/m", "alias"], 8)], ["team/m", "alias"], 4, ["acme"])],
+    "batch-lease-answer": [
+        LeaseAnswer([LeasedLine(7, 1, "batch_1", "acme", "/v1/embeddings", "m", 1, 9, msgspec.Raw(b"{}"))], 60_000)
+    ],
+    "batch-renewal": [Renewal([HeldLine(7, 1)])],
+    "batch-results": [Results([LineResult(7, 1, "done", 200, "r", msgspec.Raw(b"{}")), LineResult(8, 1, "again")])],
     "enrol-request": [EnrolRequest("j" * 43, "node", "node-1", "0.1.0", 1)],
     "enrol-answer": [EnrolAnswer(1, "t" * 43, 1_800_000_000_000)],
 }
@@ -61,6 +68,10 @@ BROKEN: dict[str, Any] = {
     "events": [{"id": "short"}],
     "decisions": [{"request_id": "req-1", "at": 1, "revision": 2, "stage": "quota", "reason": "r", "status": 42}],
     "sketches": [{"minute": 60_001}],
+    "batch-lease-request": {"wants": [{"models": [], "lines": 8}], "known": []},
+    "batch-lease-answer": {"lines": [{"id": 7}], "lease_ms": 60_000},
+    "batch-renewal": {"lines": [{"id": 0, "lease": 1}]},
+    "batch-results": {"results": []},
     "enrol-request": {"join_token": "short", "kind": "node", "name": "node-1", "version": "0.1.0", "protocol": 1},
     "enrol-answer": {"target_id": 1, "token": "t" * 43},
 }

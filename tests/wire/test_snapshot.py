@@ -187,3 +187,42 @@ def test_an_engine_address_with_anything_else_in_it_is_refused(url):
         found = refused(content)
         assert list(found) == ["/engines/e1/url"]
         assert "secret" not in found["/engines/e1/url"]
+
+
+def _with_adapter(**sections):
+    model = {"max_context_tokens": 8192, "default_max_tokens": 50, "max_tokens": 400}
+    return {
+        "kind": "gateway",
+        "schema": 1,
+        "models": {"base": model, "sql": {**model, "adapter": "sql"}},
+        "pools": {"plain": {"model": "base"}, "adapted": {"model": "base", "adapters": {"sql": True}}},
+        **sections,
+    }
+
+
+def test_an_adapter_is_routed_to_pools_that_hold_it_and_others_are_named():
+    match = {"models": {"sql": True}}
+    content = _with_adapter(routes={"sql": {"order": 0, "match": match, "pools": {"adapted": 1000}}})
+    decode_snapshot(content)
+    content["routes"]["sql"] |= {"fallbacks": {"plain": {"order": 0}}}
+    with pytest.raises(SnapshotRefused) as refused:
+        decode_snapshot(content)
+    (problem,) = refused.value.problems
+    assert (problem.path, problem.rule) == ("/routes/sql/fallbacks/plain", "adapter")
+    assert problem.message == "pool 'plain' does not hold the adapter 'sql', which model 'sql' is"
+
+
+def test_no_pool_is_of_an_adapter_alone():
+    with pytest.raises(SnapshotRefused) as refused:
+        decode_snapshot(_with_adapter(pools={"sql": {"model": "sql"}}))
+    assert [(problem.path, problem.rule) for problem in refused.value.problems] == [("/pools/sql/model", "adapter")]
+
+
+def test_a_pin_is_of_a_name_that_there_is_to_a_model_that_there_is():
+    tenants = {"acme": {"pins": {"chat": "base", "base": "sql", "nobody": "base", "sql": "gone"}}}
+    with pytest.raises(SnapshotRefused) as refused:
+        decode_snapshot(_with_adapter(tenants=tenants, aliases={"chat": {"model": "base"}}))
+    assert [problem.path for problem in refused.value.problems] == [
+        "/tenants/acme/pins/nobody",
+        "/tenants/acme/pins/sql",
+    ]

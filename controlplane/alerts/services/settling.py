@@ -16,7 +16,7 @@ from controlplane.fleet.models import Engine, Gpu, Node
 
 # A report may have been made before the event and come after it; by then several newer ones have come.
 SETTLE = timedelta(seconds=60)
-_REPORTED_ALERTS = frozenset(cause.alertname for cause in CAUSES.values()) - QUIET_ALERTS
+_REPORTED_ALERTS = frozenset(cause.alertname for cause in CAUSES.values() if cause.reported) - QUIET_ALERTS
 
 
 class _Firing(NamedTuple):

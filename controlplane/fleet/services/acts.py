@@ -63,14 +63,15 @@ def describe(row: rows.Act) -> Document:
         "reason": row.reason,
         "state_at": f.iso(row.state_at),
         "took_ms": row.took_ms,
+        "progress_permille": row.progress_permille if row.state == ActState.RUNNING else None,
     }
 
 
 def create(unit: UnitOfWork, fields: Mapping[str, Any]) -> rows.Act:
     """Ask for an act. Whether the node's own policy allows it is for its agent to say.
 
-    An engine that is to be drained is cordoned with it; taking the cordon back stays a person's. Raises Refused with
-    every problem.
+    An engine that is to be drained is cordoned with it, unless it is held out of service already; taking the cordon
+    back stays a person's. Raises Refused with every problem.
     """
     asked = f.read(NewActFields, fields)
     node, engine = _subject(asked)
@@ -88,7 +89,7 @@ def create(unit: UnitOfWork, fields: Mapping[str, Any]) -> rows.Act:
         state_at=now,
     )
     f.refuse_if(_problems(row))
-    if engine is not None and row.action == "drain" and not engine.cordoned:
+    if engine is not None and row.action == "drain" and not (engine.cordoned or engine.held_out_by):
         row.engine = ENGINES.cordon(unit, engine.name)
     row.save(force_insert=True)
     unit.record(NOUN, row.act_id, None, describe(row))
@@ -121,6 +122,9 @@ def _problems(row: rows.Act) -> list[Problem]:
         problems.append(Problem(error.path, "canonical", error.rule))
     except ActRefused as refused:
         problems += refused.problems
+    if row.action == "stop" and row.engine is not None and not row.engine.takes_no_work:
+        message = f"engine {row.engine.name!r} takes new requests; cordon and drain it first"
+        problems.append(Problem("/engine", "not_cordoned", message))
     subject = "/engine" if row.engine else "/node"
     if not _agents().filter(name=row.node.name).exists():
         message = f"no agent of node {row.node.name!r} is enrolled, so none could do it"
@@ -213,7 +217,8 @@ def take_results(unit: UnitOfWork | None, node: rows.Node, reports: Sequence[Act
         at = min(max(f.from_epoch_ms(min(report.at_ms, f.EPOCH_MS_MAX)), row.issued_at), now)
         if report.state == "running" and row.state in OPEN_STATES:
             row.state, row.state_at, row.took_ms = report.state, at, report.took_ms
-            row.save(update_fields=["state", "state_at", "took_ms"])
+            row.progress_permille = None if report.progress_permille is UNSET else report.progress_permille
+            row.save(update_fields=["state", "state_at", "took_ms", "progress_permille"])
         elif unit is not None and _ends(row, report):
             row.took_ms = report.took_ms
             # The detail whole: a command's last lines, which tell why it failed, stand at its end.

@@ -21,6 +21,7 @@ from policy.chat_template import check_template
 from policy.model_tokenizer import ModelTokenizer
 from policy.template_work import BadTemplate
 from wire.canonical import Document
+from wire.manifest import BadManifest, read_manifest
 from wire.problems import Problem
 
 # Some files load and cannot encode, such as one without the unknown token that it names.
@@ -29,7 +30,7 @@ NOUN, CHUNK_BYTES = "artifact", 1 << 20
 
 
 class ArtifactFields(f.Fields):
-    kind: Literal["tokenizer", "chat_template"]
+    kind: Literal["tokenizer", "chat_template", "model_manifest"]
     name: Annotated[f.Text, Field(min_length=1, max_length=200)]
 
 
@@ -90,9 +91,18 @@ def _chat_template_problem(content: bytes) -> str | None:
     return None
 
 
+def _manifest_problem(content: bytes) -> str | None:
+    try:
+        read_manifest(content)
+    except BadManifest as error:
+        return f"this is no manifest as `headworks model-manifest` prints it: {str(error)[:500]}"
+    return None
+
+
 _PROBLEM_OF: Mapping[str, Callable[[bytes], str | None]] = {
     "tokenizer": _tokenizer_problem,
     "chat_template": _chat_template_problem,
+    "model_manifest": _manifest_problem,
 }
 
 
@@ -148,7 +158,7 @@ def delete(unit: UnitOfWork, sha256: str) -> None:
     row = find_locked(_known_form(sha256))
     if row is None:
         raise NotFound(f"there is no artifact {sha256}")
-    models = row.models.all() | row.templates_of.all()
+    models = row.models.all() | row.templates_of.all() | row.manifest_of.all()
     users = [f"model {name!r}" for name in models.distinct().order_by("name").values_list("name", flat=True)]
     if users:
         raise Conflict(f"artifact {sha256} is used by {some_of(users)}; change these first", code="in_use")

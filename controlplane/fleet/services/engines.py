@@ -10,9 +10,12 @@ from pydantic_core import PydanticCustomError
 
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
+from controlplane.core.errors import Conflict
 from controlplane.core.nouns import Noun, present
 from controlplane.core.sealed import seal, sealed_at
 from controlplane.fleet import models as rows
+from controlplane.fleet.cold_start import cold_start
+from controlplane.fleet.drift import drift_of
 from controlplane.fleet.services.nodes import NODES, open_acts
 from controlplane.fleet.services.pools import POOLS
 from wire.canonical import Document
@@ -48,7 +51,7 @@ class EngineNoun(Noun[rows.Engine]):
     section = "engines"
     # After their pools.
     order: ClassVar[int] = 45
-    related = ("pool", "node")
+    related = ("pool__model", "node")
 
     def describe(self, row: rows.Engine) -> Document:
         """`api_key_set_at` changes with the key, so that the audit shows that it was changed."""
@@ -63,6 +66,7 @@ class EngineNoun(Noun[rows.Engine]):
             "api_key_set_at": f.iso(sealed_at(row.encrypted_api_key)) if row.encrypted_api_key else None,
             "cordoned": row.cordoned,
             "node_cordoned": row.node.cordoned if row.node else False,
+            "held_out_by": row.held_out_by or None,
             "state": row.state,
             "condition": row.condition if row.reported_at else None,
             "version": row.version or None,
@@ -90,7 +94,7 @@ class EngineNoun(Noun[rows.Engine]):
                 "served_model": row.served_model,
                 "node": row.node.name if row.node else None,
                 "kv_capacity_tokens": row.kv_capacity_tokens,
-                "cordoned": row.cordoned or bool(row.node and row.node.cordoned),
+                "cordoned": row.takes_no_work,
                 "api_key_encrypted": row.encrypted_api_key or None,
             }
         )
@@ -141,6 +145,33 @@ class EngineNoun(Noun[rows.Engine]):
         """Take the engine's own cordon back; that of its node holds on."""
         return self._set_cordon(unit, name, False)
 
+    def hold_out(self, unit: UnitOfWork, name: str, by: str) -> rows.Engine:
+        """Let the engine take no new work, beside and independent of people's cordons.
+
+        `by`: what of the program asks for it, as `rollout 12`, and takes over what its node had asked for. Raises
+        Conflict where another holds it out.
+        """
+        row = self.lock(name)
+        if row.held_out_by not in ("", by, LEAVING):
+            raise Conflict(f"engine {name!r} is held out of service by {row.held_out_by} already", code="held_out")
+        return self._set_held_out(unit, row, by)
+
+    def put_back(self, unit: UnitOfWork, name: str, by: str) -> rows.Engine:
+        """End what `hold_out` began; where something else holds the engine out, or nothing does, nothing changes."""
+        row = self.lock(name)
+        return self._set_held_out(unit, row, "" if row.held_out_by == by else row.held_out_by)
+
+    def left_or_back(self, unit: UnitOfWork, row: rows.Engine, leaving: bool) -> rows.Engine:
+        """Hold out what its node is about to end, and put it back when it is there again. The caller holds the row."""
+        return self._set_held_out(unit, row, LEAVING if leaving else "")
+
+    def _set_held_out(self, unit: UnitOfWork, row: rows.Engine, by: str) -> rows.Engine:
+        if row.held_out_by == by:
+            return row
+        before = self.describe(row)
+        row.held_out_by = by
+        return self._save(unit, row, row.name, before)
+
     def _set_cordon(self, unit: UnitOfWork, name: str, cordoned: bool) -> rows.Engine:
         row = self.lock(name)
         before = self.describe(row)
@@ -148,12 +179,17 @@ class EngineNoun(Noun[rows.Engine]):
         return self._save(unit, row, name, before)
 
 
+# What holds an engine out whose node says that its process is about to be ended.
+LEAVING = "its node's pre-stop hook"
 ENGINES = EngineNoun()
 
 
 def described_with_facts(engines: Sequence[rows.Engine]) -> list[Document]:
-    """The public forms with what agents tell of the engines' starts, files and probes; null where they tell nothing."""
-    return [{**ENGINES.describe(row), **facts_of(row)} for row in engines]
+    """The public forms with what agents tell of the engines' starts, files and probes; null where they tell nothing.
+
+    Beside them what differs from what their pools desire.
+    """
+    return [{**ENGINES.describe(row), **facts_of(row), **drift_of(row)} for row in engines]
 
 
 def facts_of(row: rows.Engine) -> Document:
@@ -164,7 +200,11 @@ def facts_of(row: rows.Engine) -> Document:
         "started_at": None if started_at_ms is None else f.iso(f.from_epoch_ms(started_at_ms)),
         "arguments": told.get("arguments", {}),
         "start_phases_ms": told.get("start_phases_ms", {}),
+        "cold_start": cold_start(told.get("start_phases_ms", {}), row.pool.model.cold_start_budget_ms),
         "model_path": told.get("model_path"),
         "model_bytes": told.get("model_bytes"),
         "probes": told.get("probes", {}),
+        "versions": told.get("versions", {}),
+        "digests": told.get("digests", {}),
+        "max_length_tokens": told.get("max_length_tokens"),
     }

@@ -13,8 +13,8 @@ from controlplane.core import fields as f
 from controlplane.core.changes import Actor, UnitOfWork, unit_of_work
 from controlplane.core.reported import reported_text
 from controlplane.fleet import models as rows
-from controlplane.fleet.services import acts
-from controlplane.fleet.services.engines import ENGINES
+from controlplane.fleet.services import acts, model_files
+from controlplane.fleet.services.engines import ENGINES, LEAVING
 from controlplane.fleet.services.nodes import NODES
 from wire.canonical import Document
 from wire.messages import EngineReport, FoundEngine, GpuReport, NodeReport
@@ -41,6 +41,8 @@ def take_report(node_name: str, report: NodeReport, now: datetime) -> Ignored:
     reasons = []
     if _measures_anew(node_name, report):
         reasons.append("the KV capacity that the agent measured changed")
+    if _leaves_or_is_back(node_name, report):
+        reasons.append("an engine is about to be ended by its node, or is back")
     if acts.ends_any(node_name, report.acts):
         reasons.append("the agent told what became of an act")
     if reasons:
@@ -63,6 +65,13 @@ def _measures_anew(node_name: str, report: NodeReport) -> bool:
     )
 
 
+def _leaves_or_is_back(node_name: str, report: NodeReport) -> bool:
+    """Whether an engine is to be held out, or put back, that nothing else holds out. Asked before any lock is held."""
+    leaving = {engine.name: engine.leaving for engine in report.engines}
+    known = rows.Engine.objects.filter(node__name=node_name, name__in=leaving, held_out_by__in=("", LEAVING))
+    return any(leaving[name] != (held == LEAVING) for name, held in known.values_list("name", "held_out_by"))
+
+
 def _take(unit: UnitOfWork | None, node_name: str, report: NodeReport, now: datetime) -> Ignored:
     by_name = {engine.name: engine for engine in report.engines}
     # Engines before their node, as a write to an engine locks them: in one order, none waits in a circle.
@@ -71,12 +80,15 @@ def _take(unit: UnitOfWork | None, node_name: str, report: NodeReport, now: date
     node = NODES.lock(node_name)
     _take_node(node, report, now)
     _take_gpus(node, report.gpus, now)
+    model_files.take(node, report.model_files, now)
     _take_engines(engines, by_name, now)
     if unit is not None:
         for engine in engines:
             capacity = by_name[engine.name].kv_capacity_tokens
             if capacity is not UNSET and capacity != engine.kv_capacity_tokens:
                 ENGINES.measured(unit, engine, capacity)
+            if engine.held_out_by in ("", LEAVING):
+                ENGINES.left_or_back(unit, engine, by_name[engine.name].leaving)
     unknown_acts = acts.take_results(unit, node, report.acts, now)
     return Ignored(sorted(by_name.keys() - {engine.name for engine in engines}), unknown_acts)
 
@@ -162,8 +174,14 @@ def _facts(report: EngineReport) -> Document:
     facts: Document = {
         "arguments": {_text(name): _text(value) for name, value in report.arguments.items()},
         "start_phases_ms": {_text(phase): took_ms for phase, took_ms in report.start_phases_ms.items()},
+        "adapters": {_text(name): _text(folder) for name, folder in report.adapters.items()},
+        "adapter_problems": {_text(name): _text(why) for name, why in report.adapter_problems.items()},
         "probes": {_text(name): outcome for name, outcome in report.probes.items()},
+        "versions": {_text(name): _text(value) for name, value in report.versions.items()},
+        "digests": {_text(name): digest for name, digest in report.digests.items()},
     }
+    if report.max_length_tokens is not UNSET:
+        facts["max_length_tokens"] = report.max_length_tokens
     if report.started_at_ms is not UNSET and report.started_at_ms <= f.EPOCH_MS_MAX:
         facts["started_at_ms"] = report.started_at_ms
     if report.model_path is not UNSET:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
-from django.db.models import QuerySet
+from django.db.models import QuerySet, Sum
 
 from controlplane.core import fields as f
 from controlplane.core.errors import Refused
@@ -77,20 +77,32 @@ def summary(span: Span, by: Sequence[By], tenants: Tenants = None, **only: str) 
     return [{**dict(zip(by, labels, strict=True)), **groups[labels].described()} for labels in sorted(groups)]
 
 
-def lengths_of(span: Span, pools: Collection[str]) -> dict[str, dict[int, int]]:
+def lengths_of(span: Span, pools: Collection[str] | None, tenant: str = "") -> dict[str, dict[int, int]]:
     """The counts of all requests that were given one of the pools: of `prompt_tokens`, `max_tokens`, `output_tokens`.
 
-    Raises Refused (`too_many_sketches`).
+    `pools`: None is any; `tenant`: empty is any. Raises Refused (`too_many_sketches`).
     """
-    found = MinuteSketch.objects.filter(
-        minute_ms__gte=span.since_ms, minute_ms__lt=span.until_ms, pool__in=sorted(pools)
-    )
+    found = MinuteSketch.objects.filter(minute_ms__gte=span.since_ms, minute_ms__lt=span.until_ms)
+    if pools is not None:
+        found = found.filter(pool__in=sorted(pools))
+    if tenant:
+        found = found.filter(tenant=tenant)
     _check_number(found)
     counts: dict[str, dict[int, int]] = {name: {} for name in LENGTHS}
     for _, _, _, parts in _read(found, ()):
         for name, part in zip(LENGTHS, parts, strict=True):
             add(counts[name], part)
     return counts
+
+
+def arrivals_of(span: Span, pool: str) -> dict[int, int]:
+    """How many requests were given the pool in each minute that has any; minutes in Unix time in ms.
+
+    Raises Refused (`too_many_sketches`).
+    """
+    found = MinuteSketch.objects.filter(minute_ms__gte=span.since_ms, minute_ms__lt=span.until_ms, pool=pool)
+    _check_number(found)
+    return dict(found.order_by().values_list("minute_ms").annotate(Sum("arrivals")))
 
 
 def parts_of(sketch: MinuteSketch) -> _Parts:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 from django.utils import timezone
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from controlplane.core import fields as f
@@ -39,6 +39,7 @@ _DEFAULTS: Document = {
     "time_zone": f.default_of(rows.Tenant, "time_zone"),
     "schedule": {},
     "schema_limits": msgspec.structs.asdict(_SCHEMAS),
+    "pins": {},
 }
 
 
@@ -53,6 +54,9 @@ TimeZone = Annotated[
 ]
 
 
+Pins = Annotated[dict[f.ModelName, f.ModelName], Field(max_length=f.NAMES_MAX)]
+
+
 class SchemaLimitsFields(f.Fields):
     """What a JSON schema that constrains an answer may be."""
 
@@ -65,7 +69,8 @@ class SchemaLimitsFields(f.Fields):
 class TenantFields(f.Fields):
     """A null limit is no limit; a null list allows all.
 
-    `daily_token_budget` is of a calendar day in `time_zone`, on whose clock the hours of `schedule` are read.
+    `daily_token_budget` is of a calendar day in `time_zone`, on whose clock the hours of `schedule` are read. `pins`:
+    what clients call a model → the model, such as a version of it, that this tenant gets for it.
     """
 
     weight: f.Positive = f.default_of(rows.Tenant, "weight")
@@ -84,6 +89,7 @@ class TenantFields(f.Fields):
     session_limits: f.Name | None = None
     cache_policy: f.Name | None = None
     schema_limits: SchemaLimitsFields = SchemaLimitsFields()
+    pins: Pins = {}
 
 
 class TenantNoun(Noun[rows.Tenant]):
@@ -93,6 +99,7 @@ class TenantNoun(Noun[rows.Tenant]):
     section = "tenants"
     order: ClassVar[int] = 40
     related = ("session_limits", "cache_policy", "temporary")
+    independent = True
 
     def describe(self, row: rows.Tenant) -> Document:
         return {
@@ -109,6 +116,7 @@ class TenantNoun(Noun[rows.Tenant]):
             "session_limits": row.session_limits.name if row.session_limits else None,
             "cache_policy": row.cache_policy.name if row.cache_policy else None,
             "schema_limits": {**_DEFAULTS["schema_limits"], **row.schema_limits},
+            "pins": row.pins,
             "created_at": f.iso(row.created_at),
         }
 

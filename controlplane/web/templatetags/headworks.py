@@ -209,6 +209,12 @@ def lasted(seconds: float) -> str:
 
 
 @register.filter
+def signed_percent(share: float) -> str:
+    """A difference as a share: +12 %, -3 %."""
+    return f"{100 * share:+.0f} %"
+
+
+@register.filter
 def milliseconds(value: int) -> str:
     """A measured time: 480 ms; from ten seconds on as other times."""
     return f"{grouped(value)} ms" if value < 10_000 else lasted(value / 1000)

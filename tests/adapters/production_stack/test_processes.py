@@ -59,6 +59,9 @@ class Adapter:
     def addresses(self) -> list[str]:
         return [url for url, _ in read(self.file.read_bytes()).backends] if self.file.exists() else []
 
+    def log(self) -> str:
+        return (self.folder / "adapter.log").read_text()
+
     def target(self) -> Any:
         targets = self.live.rest.get("/config/convergence")["targets"]
         (target,) = [target for target in targets if target["name"] == self.name]
@@ -91,6 +94,31 @@ def test_the_last_engine_is_kept_and_the_control_plane_is_told_why(live, tmp_pat
         live.rest.post("/engines/e-1/uncordon", {})
         process.wait_until(lambda: adapter.addresses() == [ENGINES["e-1"]], "the engine that is back")
         process.wait_until(lambda: adapter.target()["state"] == "applied", "the acknowledgement")
+
+
+def test_a_file_that_could_not_be_written_is_written_once_it_can_be(live, tmp_path):
+    adapter = Adapter(live, tmp_path)
+    folder = tmp_path / "of-the-router"
+    adapter.file = folder / "router.json"
+    adapter.argv[-1] = str(adapter.file)
+    with adapter.process() as process:
+        process.wait_until(lambda: "cannot be written" in adapter.log(), "the first try")
+        process.wait_until(lambda: adapter.target()["state"] == "refused", "the refusal")
+        assert "cannot be written" in str(adapter.target())
+        folder.mkdir()
+        process.wait_until(lambda: adapter.addresses() == list(ENGINES.values()), "the file, without a new revision")
+        process.wait_until(lambda: adapter.target()["state"] == "applied", "the acknowledgement")
+        assert process.stop() == 0
+    adapter.file.unlink()
+    folder.rmdir()
+    live.kill()
+    try:
+        with adapter.process() as process:
+            process.wait_until(lambda: "not be taken yet" in adapter.log(), "the first try")
+            folder.mkdir()
+            process.wait_until(lambda: len(adapter.addresses()) == 2, "the file from the last known good slice")
+    finally:
+        live.start()
 
 
 def test_whatever_moment_it_is_killed_at_the_file_is_whole_and_it_goes_on_without_the_control_plane(live, tmp_path):

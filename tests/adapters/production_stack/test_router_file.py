@@ -141,6 +141,8 @@ def test_what_the_router_does_not_do_is_said_in_words():
     for word in ("keys", "limits", "priority", "conditions", "fallbacks", "queues"):
         assert word in said
     assert "cache policies" not in said
+    pinned = made({"a": engine()}, tenants={"acme": {"pins": {MODEL: MODEL}}}).not_enforced
+    assert "tenants' pins: everybody gets what an alias stands for" in pinned
     assert made({"a": engine()}).not_enforced == ("admission by KV cache, queues and automatic breakers of pools",)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 from adapters.production_stack.writer import RouterConfig
 from tests.adapters.production_stack.router import read
 from tests.adapters.production_stack.test_router_file import NOW_MS, PLAIN, engine, override, snapshot
+from wire.pace import Pace
 from wire.snapshot import NodeSnapshot, NodeState
-from wire.snapshot_checks import SnapshotRefused
+from wire.snapshot_checks import SnapshotNotTaken, SnapshotRefused
 
 TWO = {"a": engine(), "b": engine("http://10.0.0.6:8000", pool="long")}
 
@@ -59,7 +61,7 @@ def test_a_file_that_cannot_be_written_is_refused_by_name(tmp_path):
 async def test_an_override_that_ends_brings_its_engines_back_without_a_new_slice(tmp_path):
     file, clock = tmp_path / "router.json", Clock()
     router = RouterConfig(file, PLAIN, clock)
-    running = asyncio.create_task(router.run())
+    running = asyncio.create_task(router.run(_nothing))
     router.on_snapshot(snapshot(TWO, overrides={"o": override("long", "open", NOW_MS + 200)}), 1)
     assert addresses(file) == ["http://10.0.0.5:8000"]
     clock.ms += 200
@@ -67,6 +69,52 @@ async def test_an_override_that_ends_brings_its_engines_back_without_a_new_slice
         while len(addresses(file)) < 2:  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(0.01)
     running.cancel()
+
+
+async def test_what_could_not_be_written_is_tried_until_it_is_and_then_no_more(tmp_path):
+    file = tmp_path / "full" / "router.json"
+    router = RouterConfig(file, PLAIN, pace=Pace(retry_base_seconds=0.01, refused_cap_seconds=0.02))
+    tried = 0
+
+    async def adopt_again() -> None:
+        nonlocal tried
+        tried += 1
+        with contextlib.suppress(SnapshotNotTaken):
+            router.on_snapshot(snapshot(TWO), 1)
+
+    running = asyncio.create_task(router.run(adopt_again))
+    with pytest.raises(SnapshotNotTaken):
+        router.on_snapshot(snapshot(TWO), 1)
+    async with asyncio.timeout(10):
+        while tried < 3:  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.005)
+        file.parent.mkdir()
+        while not file.exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert len(addresses(file)) == 2
+    at_last = tried
+    await asyncio.wait((running,), timeout=0.1)
+    assert tried == at_last
+    running.cancel()
+
+
+async def test_what_the_router_cannot_hold_is_not_tried_again(tmp_path):
+    router = RouterConfig(tmp_path / "router.json", PLAIN, pace=Pace(retry_base_seconds=0.001))
+    tried = []
+
+    async def adopt_again() -> None:
+        tried.append(1)
+
+    running = asyncio.create_task(router.run(adopt_again))
+    with pytest.raises(SnapshotRefused):
+        router.on_snapshot(snapshot({}), 1)
+    await asyncio.wait((running,), timeout=0.1)
+    assert tried == []
+    running.cancel()
+
+
+async def _nothing() -> None:
+    """There is nothing to adopt."""
 
 
 def test_what_is_left_out_and_not_enforced_is_logged_once(tmp_path, caplog):

@@ -14,6 +14,7 @@ from django.utils import timezone
 from controlplane.alerts.models import Incident, IncidentEntry, NodeEvent, PolicyCordon
 from controlplane.alerts.services import cordons, policy
 from controlplane.alerts.services.events import take_events
+from controlplane.alerts.services.settling import resolve_reported_well
 from controlplane.configs import history
 from controlplane.configs.hub import heads
 from controlplane.configs.models import Fragment, Revision
@@ -339,3 +340,21 @@ def test_a_policy_that_cannot_be_is_refused(fleet: Rest, field: str, value: obje
     answer = fleet.patch("/cordon-policy", {field: value})
     assert answer.status_code == 422
     assert [problem["path"] for problem in answer.json()["problems"]] == [f"/{field}"]
+
+
+@pytest.mark.usefixtures("policy_on")
+def test_a_spot_notice_cordons_its_node_and_holds_until_it_is_taken_back(post: Post) -> None:
+    detail = "this machine will be taken away in 118 s, at 2026-03-01 12:02:00 UTC: AWS will terminate it"
+    post(event(kind="spot_notice", subject="n1", detail=detail))
+    incident = Incident.objects.get()
+    assert incident.labels == {"alertname": "SpotNotice", "node": "n1"}
+    assert incident.annotations["verdict"] == "leaving"
+    assert last_entry().kind == "cordoned"
+    assert cordoned() == ["n1"]
+    # Its GPUs are well, which says nothing of it.
+    Node.objects.update(gpu_source="nvml", gpu_problems=[], reported_at=timezone.now() + timedelta(hours=1))
+    assert resolve_reported_well(timezone.now()) == 0
+    post(event(kind="spot_notice_ended", subject="n1", severity="info", detail="this machine stays after all"))
+    incident.refresh_from_db()
+    assert incident.state == "resolved"
+    assert cordoned() == ["n1"], "a person decides"

@@ -45,6 +45,8 @@ events = st.builds(
         ("xid", "info", ("note", "informational")),
         ("sxid", "critical", ("cordon", "hardware_fault")),
         ("gpu_lost", "critical", ("cordon", "hardware_fault")),
+        ("spot_notice", "critical", ("cordon", "leaving")),
+        ("spot_notice_ended", "info", ("resolve", "recovered")),
         ("gpu_unresponsive", "critical", ("incident", "critical")),
         ("gpu_error", "warning", ("incident", "warning")),
         ("nvml_failed", "critical", ("incident", "critical")),

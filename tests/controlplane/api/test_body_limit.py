@@ -12,8 +12,10 @@ import pytest
 
 from controlplane import settings_rows as rows
 from controlplane.api.body_limit import with_body_limit
-from controlplane.core.errors import Forbidden, Refused
+from controlplane.batches import settings_rows as batch_rows
+from controlplane.core.errors import Forbidden, Refused, Unauthenticated
 from tests.controlplane.configs.live import Live, live_site
+from wire.settings import Setting
 
 BODY_MAX, UPLOAD_MAX = 2000, 4000
 ARTIFACTS = "/api/v1/artifacts"
@@ -151,3 +153,26 @@ def test_the_real_server_refuses_what_is_too_large_and_serves_the_next(live: Liv
 def test_the_real_server_takes_no_large_upload_from_a_stranger(live: Live, chunked: bool) -> None:
     assert upload(live, rows.BODY_MAX_BYTES.default + 1, "hwt-unknown", chunked=chunked) == (401, "unauthenticated")
     assert live.rest.get("/me")["role"] == "admin"
+
+
+@pytest.mark.parametrize(
+    ("path", "row"), [("files", batch_rows.FILE_MAX_BYTES), ("results", batch_rows.RESULT_MAX_BYTES)]
+)
+async def test_what_gateways_send_of_batches_is_bounded_by_its_own_setting(
+    monkeypatch: pytest.MonkeyPatch, path: str, row: Setting[int]
+) -> None:
+    monkeypatch.setattr("controlplane.api.body_limit.target_by_token", lambda scope: None)
+    monkeypatch.setenv(row.name, str(2 << 20))
+    address = f"/api/v1/batch-work/{path}"
+    status, _, read = await request("POST", address, [b"x" * (1 << 20)] * 2)
+    assert (status, len(read or b"")) == (200, 2 << 20)
+    # A form has something around its file.
+    status, answer, _ = await request("POST", address, [b"x" * (1 << 20)] * 2 + [b"x" * (BODY_MAX + 1)])
+    assert status == 413
+    assert row.name in json.loads(answer)["detail"]
+
+
+async def test_a_stranger_sends_no_large_file_for_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controlplane.api.body_limit.target_by_token", lambda scope: Unauthenticated("who"))
+    status, _, read = await request("POST", "/api/v1/batch-work/files", [b"x" * (BODY_MAX + 1)])
+    assert (status, read) == (401, None)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from controlplane.configs import publisher
+from controlplane.configs.document import FORMAT
 from tests.controlplane.conftest import Rest
 
 EDITS = {"patch", "put", "delete"}
@@ -22,6 +23,7 @@ NOUNS: list[tuple[str, dict[str, Any], str]] = [
     ("/cache-policies", {"name": "faq", "exact": {"ttl_ms": 60_000}}, "/cache-policies/faq"),
     ("/models", MODEL, "/models/org/m-1"),
     ("/aliases", {"name": "small", "model": "org/m-1"}, "/aliases/small"),
+    ("/model-versions", {"family": "m", "version": "1", "model": "org/m-1"}, "/model-versions/{id}"),
     ("/pools", {"name": "short", "model": "org/m-1"}, "/pools/short"),
     ("/nodes", {"name": "n1"}, "/nodes/n1"),
     ("/engines", {"name": "e1", "url": "http://10.0.0.1:8000", "pool": "short", "served_model": "m"}, "/engines/e1"),
@@ -34,6 +36,11 @@ NOUNS: list[tuple[str, dict[str, Any], str]] = [
     ("/users", {"username": "ada", "password": "correct horse battery", "role": "viewer"}, "/users/ada"),
     ("/receivers", {"name": "oncall", "url": "https://hooks.example.com/x"}, "/receivers/oncall"),
     ("/metric-writers", {"name": "east", "matchers": {"cluster": "east"}}, "/metric-writers/east"),
+    (
+        "/compatibility-rules",
+        {"name": "one", "rule": {"every": ["version"]}, "reason": "it matters"},
+        "/compatibility-rules/one",
+    ),
     ("/rules", {"name": "up", "expr": "up == 0", "severity": "warning"}, "/rules/up"),
 ]
 
@@ -50,6 +57,10 @@ def operations(db: None, outsider: Rest) -> list[tuple[str, str, dict[str, Any]]
 
 def parameters(operation: dict[str, Any], place: str) -> set[str]:
     return {given["name"] for given in operation["parameters"] if given["in"] == place}
+
+
+# A whole document is read before anything is compared with it.
+READABLE = {"/config": {"format": FORMAT}}
 
 
 def writes(operations: list[tuple[str, str, dict[str, Any]]]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -83,7 +94,8 @@ def test_every_call_compares_as_it_says(operations: Any, admin: Rest) -> None:
     """Without a row there is none to compare; a call that compares none refuses the header."""
     compared = set()
     for method, path, operation in writes(operations):
-        answer = admin.call(method.upper(), re.sub(r"{\w+}", "1", path), {}, **{"If-Match": '"another"'})
+        body = READABLE.get(path, {})
+        answer = admin.call(method.upper(), re.sub(r"{\w+}", "1", path), body, **{"If-Match": '"another"'})
         if "If-Match" in parameters(operation, "header"):
             compared.add((method, path))
             assert answer.status_code in {404, 412}, (method, path, answer.content)
@@ -97,7 +109,7 @@ def test_every_write_looks_at_its_key(operations: Any, admin: Rest) -> None:
     for method, path, operation in writes(operations):
         query = "".join(f"&{name}=1" for name in sorted(parameters(operation, "query") & {"kind", "name"}))
         address = f"{re.sub(r'{[^}]+}', '1', path)}?reason=a+test{query}"
-        answer = admin.call(method.upper(), address, {}, **{"Idempotency-Key": "not a key"})
+        answer = admin.call(method.upper(), address, READABLE.get(path, {}), **{"Idempotency-Key": "not a key"})
         if answer.status_code == 422:
             others.add(path)
             continue
@@ -118,10 +130,10 @@ def test_what_a_write_answers_carries_the_tag_that_a_read_answers(operations: An
     tagged = {
         path for method, path, operation in operations if method == "get" and "headers" in operation["responses"]["200"]
     }
-    # Tried where they are made: files, acts, incidents, deliveries and stages.
+    # Tried where they are made: files, acts, incidents, deliveries, stages, rollouts and what-ifs.
     elsewhere = {
         "/artifacts/{sha256}", "/acts/{act_id}", "/incidents/{incident_id}", "/deliveries/{delivery_id}",
-        "/config/stages/{stage_id}",
+        "/config/stages/{stage_id}", "/batches/{batch_id}", "/rollouts/{rollout_id}", "/what-if/{run_id}",
     }  # fmt: skip
     alone = {"/config", "/cordon-policy", "/recording-rules", "/revisions/{number}"}
     assert {re.sub(r"/{\w+}$", "", path) for path in tagged - alone - elsewhere} == covered

@@ -34,6 +34,21 @@ from wire.sse import SseParser
 
 REASON = "because of a test"
 PATIENCE_SECONDS = 20.0
+# In one process, which takes longer to start than most of these.
+_SET_UP = """
+import django
+from django.core.management import call_command
+
+django.setup()
+call_command("migrate", verbosity=0)
+call_command("collectstatic", interactive=False, verbosity=0)
+
+from controlplane.cli import main
+
+for command in ("create-user root --role admin", "create-token root live --role admin"):
+    if main(command.split()):
+        raise SystemExit(f"failed: {command}")
+"""
 
 
 class Database(NamedTuple):
@@ -77,19 +92,17 @@ class Site(NamedTuple):
 
 
 @cache
-def _new_site() -> Site:
+def _new_site(*, on_sqlite: bool) -> Site:
     """What takes a site seconds to make, made once a test process; each test has a copy of it."""
     # The folder goes with this process, the database with the run's server.
-    folder, database = TemporaryDirectory(prefix="headworks-site-"), _new_database("template1")
+    folder = TemporaryDirectory(prefix="headworks-site-")
+    database = Database("", {"HEADWORKS_DATABASE_URL": ""}) if on_sqlite else _new_database("template1")
     return Site(folder, database, _set_up({**_environment(Path(folder.name)), **database.settings}))
 
 
 def _set_up(environment: dict[str, str]) -> str:
     """What a site needs before it is started; the token of an admin."""
-    _run(environment, "manage.py", "migrate", "--verbosity", "0")
-    _run(environment, "manage.py", "collectstatic", "--no-input", "--verbosity", "0")
-    _run(environment, "-m", "controlplane.cli", "create-user", "root", "--role", "admin")
-    return _run(environment, "-m", "controlplane.cli", "create-token", "root", "live", "--role", "admin").strip()
+    return _run(environment, "-c", _SET_UP).split()[-1]
 
 
 def _environment(data: Path) -> dict[str, str]:
@@ -178,13 +191,16 @@ class Live:
 def live_site(directory: Path, **settings: str) -> Iterator[Live]:
     """A copy of a new site, or one in the database that `settings` name."""
     with ExitStack() as stack:
-        if "HEADWORKS_DATABASE_URL" in settings:
+        named = settings.get("HEADWORKS_DATABASE_URL")
+        if named:
             live = Live(directory, settings, None)
         else:
-            new = _new_site()
+            new = _new_site(on_sqlite=named == "" or not os.environ.get("HEADWORKS_DATABASE_URL"))
             shutil.copytree(new.folder.name, directory / "data")
-            database = stack.enter_context(database_of_its_own(new.database.name or "template1"))
-            live = Live(directory, {**database.settings, **settings}, new.token)
+            if new.database.name:
+                database = stack.enter_context(database_of_its_own(new.database.name))
+                settings = {**database.settings, **settings}
+            live = Live(directory, settings, new.token)
         live.start()
         stack.callback(live.stop)
         yield live

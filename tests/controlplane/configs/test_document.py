@@ -12,7 +12,9 @@ import yaml
 from controlplane.configs.document import FORMAT, document_now
 from controlplane.configs.heads import Heads
 from controlplane.configs.models import Revision
+from controlplane.core import changes
 from controlplane.core.models import AuditEntry, User
+from controlplane.routing.services import RouteNoun
 from tests.controlplane.configs.conftest import ENGINE, MODEL
 from tests.controlplane.conftest import REASON, Rest
 
@@ -93,6 +95,45 @@ def test_what_is_exported_changes_nothing_when_it_is_applied(fleet: Rest) -> Non
         f"/api/v1/config?{REASON}", fleet.get("/config?format=yaml").content, content_type="application/yaml"
     )
     assert (as_yaml.status_code, as_yaml.json()["changed"]) == (200, False)
+
+
+def test_others_are_kept_from_writing_for_what_needs_rows_alone(fleet: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+
+    def note(of: Callable[..., Any], what: str) -> Callable[..., Any]:
+        def noting(*args: Any) -> Any:
+            happened.append(what)
+            return of(*args)
+
+        return noting
+
+    monkeypatch.setattr(changes, "_openings", [note(opening, "lock") for opening in changes._openings])
+    monkeypatch.setattr(RouteNoun, "_plain", note(RouteNoun._plain, "form"))
+    routes = {f"r-{number}": {"reject": "no"} for number in range(3)}
+    assert put(fleet, {"format": FORMAT, "routes": routes}, "&allow_removals=true").status_code == 200
+    assert happened[:4] == ["form", "form", "form", "lock"]
+    happened.clear()
+    routes["r-1"] = {"reject": ""}
+    assert refusal(put(fleet, {"format": FORMAT, "routes": routes})) == [("/routes/r-1/reject", "too_short")]
+    assert "lock" not in happened
+
+
+def test_many_new_rows_are_stored_together(fleet: Rest, django_assert_max_num_queries: Any) -> None:
+    document = exported(fleet)
+    document["tenants"] |= {f"t-{number}": {"models": ["org/m-1"]} for number in range(60)}
+    document["routes"] |= {
+        f"r-{number}": {"match": {"tenants": [f"t-{number}"]}, "reject": "no"} for number in range(60)
+    }
+    with django_assert_max_num_queries(60):
+        assert put(fleet, document).status_code == 200
+    assert exported(fleet) == document
+    assert AuditEntry.objects.filter(action="create", noun="tenant", key__startswith="t-").count() == 60
+    entry = AuditEntry.objects.get(noun="tenant", key="t-7")
+    assert entry.after is not None
+    assert (entry.after["models"], entry.after["created_at"]) == (
+        ["org/m-1"],
+        fleet.get("/tenants/t-7").json()["created_at"],
+    )
 
 
 def test_a_document_is_applied_as_one_revision_and_only_changed_rows_are_written(

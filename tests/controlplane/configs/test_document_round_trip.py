@@ -12,6 +12,7 @@ from controlplane.configs.bulk import apply_document
 from controlplane.configs.checks import contents
 from controlplane.configs.document import FORMAT, document_now
 from controlplane.configs.document_text import read_document
+from controlplane.configs.edits import checked_document
 from controlplane.configs.models import Fragment
 from controlplane.configs.step import compile_touched
 from controlplane.core.changes import SYSTEM, UnitOfWork, sections, unit_of_work
@@ -57,7 +58,11 @@ def documents(draw: st.DrawFn) -> Any:
     led = {"pools": st.sampled_from(pools).map(lambda pool: {pool: 1000})} if pools else {}
     policy = st.fixed_dictionaries({"exact": st.just({"ttl_ms": 5}) | st.just({})})
     breaker = st.just({"window_ms": 7})
-    pool = st.fixed_dictionaries({"model": st.sampled_from(models or ["-"])}, optional={"breaker": breaker})
+    desired = {
+        "engine_arguments": st.just({"max-num-seqs": 64, "enable-lora": True, "gpu-memory-utilization": "0.9"}),
+        "adapters": st.just({"support": "/srv/adapters/support"}),
+    }
+    pool = st.fixed_dictionaries({"model": st.sampled_from(models or ["-"])}, optional={"breaker": breaker} | desired)
     engine = st.fixed_dictionaries(
         {"url": st.just("http://10.0.0.1:8000"), "pool": st.sampled_from(pools or ["-"]), "served_model": st.just("m")},
         optional={"kv_capacity_tokens": limits, "kind": st.just("sglang")},
@@ -98,7 +103,7 @@ def documents(draw: st.DrawFn) -> Any:
 
 def apply(unit: UnitOfWork, document: Any) -> Any:
     """Apply it through its text; answers what it compiles to."""
-    given = read_document(write_yaml(document).encode(), json=False)
+    given = checked_document(read_document(write_yaml(document).encode(), json=False))
     apply_document(unit, document_now(), given, allow_removals=True)
     compile_touched(unit)
     written = [name for name, section in sections.items() if section.written is not None]

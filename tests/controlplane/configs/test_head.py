@@ -215,3 +215,19 @@ def test_slices_are_cut_while_the_next_heads_are_derived() -> None:
         sys.setswitchinterval(interval)
         asking.join()
     assert second.slice("node", nodes[0]) is first.slice("node", nodes[0])
+
+
+def test_what_a_pool_desires_of_its_engines_reaches_their_nodes_and_no_gateway():
+    engine = {"pool": "p", "node": "n1", "url": "http://h:1", "kind": "vllm", "served_model": "m"}
+    content = {"pools": {"p": {"model": "m"}, "q": {"model": "m"}}, "engines": {"e": engine}, "nodes": {}}
+    before = Head(1, content, AT, unsealed)
+    told, untouched = before.slice("gateway", "g"), before.slice("node", "n2")
+    assert "arguments" not in before.slice("node", "n1").content["engines"]["e"]
+    desired = {"engine_arguments": {"max-num-seqs": 64}, "adapter_folders": {"support": "/srv/support"}}
+    after = before.next(2, {"pools": {"p": desired}}, AT)
+    entry = after.slice("node", "n1").content["engines"]["e"]
+    assert (entry["arguments"], entry["adapters"]) == ({"max-num-seqs": 64}, {"support": "/srv/support"})
+    assert after.slice("node", "n2") is untouched
+    assert after.slice("gateway", "g").hash == told.hash
+    gone = after.next(3, {"pools": {"p": dict.fromkeys(desired)}}, AT)
+    assert gone.slice("node", "n1") == before.slice("node", "n1")

@@ -148,6 +148,19 @@ def test_an_engine_that_it_makes_is_cordoned_with_its_node(
         assert [engine["cordoned"] for engine in engines.values()] == [cordoned, cordoned]
 
 
+def test_a_node_that_its_engine_stands_on_stays_until_it_has_ended(gateways: Any, fleet: Rest) -> None:
+    for node in ("n-2", "n-3"):
+        assert fleet.post("/nodes", {"name": node}).status_code == 201
+    fields = {field: value for field, value in ENGINE.items() if field != "name"}
+    stage = begun(fleet, patch={"engines": {"e-2": {**fields, "node": "n-2"}}})
+    refused = fleet.delete("/nodes/n-2")
+    assert (refused.status_code, refused.json()["code"]) == (409, "staged")
+    assert "n-2" in refused.json()["detail"]
+    assert fleet.delete("/nodes/n-3").status_code == 200, "it is named by nobody"
+    assert fleet.post(f"{stage}/promote").status_code == 200
+    assert fleet.get("/engines/e-2").json()["node"] == "n-2"
+
+
 def test_a_tenants_write_costs_no_more_however_many_others_it_changes(
     gateways: Any, fleet: Rest, django_assert_max_num_queries: Any
 ) -> None:

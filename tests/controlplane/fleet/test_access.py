@@ -5,6 +5,9 @@ import pytest
 from controlplane.core.models import Role
 from controlplane.fleet.acts_api import router as acts_router
 from controlplane.fleet.api import router
+from controlplane.fleet.compatibility_api import router as compatibility_router
+from controlplane.fleet.model_files_api import router as model_files_router
+from controlplane.fleet.versions_api import router as versions_router
 from tests.controlplane.core.access import Call, check_access, routes_of
 
 CALLS = [
@@ -47,9 +50,34 @@ ACT_CALLS = [
     Call("GET", "/acts/{act_id}", Role.VIEWER),
     Call("POST", "/acts/{act_id}/cancel", Role.OPERATOR),
 ]
+COMPATIBILITY_CALLS = [
+    Call("GET", "/compatibility-rules", Role.VIEWER),
+    Call("POST", "/compatibility-rules", Role.ADMIN),
+    Call("GET", "/compatibility-rules/{name}", Role.VIEWER),
+    Call("PATCH", "/compatibility-rules/{name}", Role.ADMIN),
+    Call("DELETE", "/compatibility-rules/{name}", Role.ADMIN),
+    Call("GET", "/pools/{name}/compatibility", Role.VIEWER),
+]
+MODEL_FILES_CALLS = [
+    Call("GET", "/model-files", Role.VIEWER),
+    Call("POST", "/model-files/fetch", Role.OPERATOR),
+    Call("POST", "/model-files/check", Role.OPERATOR),
+]
+VERSION_CALLS = [
+    Call("GET", "/model-versions", Role.VIEWER),
+    Call("POST", "/model-versions", Role.ADMIN),
+    Call("GET", "/model-versions/{version_id}", Role.VIEWER),
+    Call("DELETE", "/model-versions/{version_id}", Role.ADMIN),
+    Call("POST", "/model-versions/{version_id}/retire", Role.ADMIN),
+    Call("POST", "/model-versions/{version_id}/bring-back", Role.ADMIN),
+]
 
 
-@pytest.mark.parametrize("call", CALLS + ACT_CALLS, ids=lambda call: f"{call.method} {call.path}")
+@pytest.mark.parametrize(
+    "call",
+    CALLS + ACT_CALLS + COMPATIBILITY_CALLS + MODEL_FILES_CALLS + VERSION_CALLS,
+    ids=lambda call: f"{call.method} {call.path}",
+)
 def test_a_route_takes_its_role_and_no_lesser(rest_of, call):
     check_access(rest_of, call)
 
@@ -59,3 +87,6 @@ def test_the_table_has_every_route():
     fetch = ("GET", "/artifacts/{sha256}")
     assert {call[:2] for call in CALLS} == routes_of(router) - {fetch}
     assert {call[:2] for call in ACT_CALLS} == routes_of(acts_router)
+    assert {call[:2] for call in COMPATIBILITY_CALLS} == routes_of(compatibility_router)
+    assert {call[:2] for call in VERSION_CALLS} == routes_of(versions_router)
+    assert {call[:2] for call in MODEL_FILES_CALLS} == routes_of(model_files_router)

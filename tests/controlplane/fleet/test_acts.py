@@ -289,6 +289,8 @@ def test_every_action_has_a_place_on_the_rest_api(fleet, agent):
         "unload_lora": {"adapter": "a"},
         "load_model": {"model": "m"},
         "unload_model": {"model": "m"},
+        "fetch_model": {"manifest": "a" * 64, "folder": "/models/llama"},
+        "check_model": {"manifest": "a" * 64, "folder": "/models/llama"},
         "restart": {"arguments": {"max-num-seqs": 64, "enable-lora": True, "gpu-memory-utilization": "0.9"}},
     }
     for name, able in kinds.items():
@@ -326,3 +328,19 @@ def test_a_report_and_a_new_act_do_not_wait_for_each_other_forever(monkeypatch: 
     report = NodeReport(version="1", engines=[])
     assert at_once(lambda: take_report("n1", report, timezone.now()), create) == [None, None]
     assert Act.objects.get().state == "waiting"
+
+
+def test_how_far_an_act_has_come_is_shown_while_it_runs(fleet, agent):
+    check = {"action": "check_model", "node": "n1", "arguments": {"manifest": "a" * 64, "folder": "/models/llama"}}
+    item = ask(fleet, check)
+    assert item["progress_permille"] is None
+    tell(agent, item["id"], "running", progress_permille=420)
+    assert fleet.get(f"/acts/{item['id']}").json()["progress_permille"] == 420
+    tell(agent, item["id"], "done")
+    assert fleet.get(f"/acts/{item['id']}").json()["progress_permille"] is None
+
+
+def test_an_engine_that_takes_requests_is_not_asked_to_stop(fleet, agent):
+    assert rules(fleet.post("/acts", {"action": "stop", "engine": "e1"})) == {"/engine": "not_cordoned"}
+    fleet.post("/engines/e1/cordon")
+    assert ask(fleet, {"action": "stop", "engine": "e1"})["state"] == "waiting"

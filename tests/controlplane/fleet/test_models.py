@@ -70,3 +70,51 @@ def test_restoring_gives_the_same_content(fleet, upload, tokenizer_file):
         assert section.restore is not None
         section.restore(unit, MODEL, before)
     assert section.compile(MODEL) == before
+
+
+def test_a_model_may_be_an_adapter_and_no_pool_is_of_it_alone(admin):
+    made = admin.post("/models", {"name": "sql", "max_context_tokens": 8192, "adapter": "sql-lora"})
+    assert made.json()["patch"]["models"]["sql"]["adapter"] == "sql-lora"
+    answer = admin.post("/pools", {"name": "sql", "model": "sql"})
+    assert (answer.status_code, answer.json()["problems"][0]["rule"]) == (422, "adapter")
+    assert "'sql' is the adapter 'sql-lora'" in answer.json()["detail"]
+
+
+def test_a_route_of_an_adapter_to_a_pool_without_it_is_refused_by_name(admin):
+    admin.post("/models", {"name": "base", "max_context_tokens": 8192})
+    admin.post("/pools", {"name": "plain", "model": "base"})
+    admin.post("/routes", {"name": "sql", "match": {"models": ["base"]}, "pools": {"plain": 1000}})
+    admin.post("/models", {"name": "sql", "max_context_tokens": 8192, "adapter": "sql-lora"})
+    answer = admin.patch("/routes/sql", {"match": {"models": ["sql"]}})
+    assert answer.json()["problems"][0]["path"] == "/routes/sql/pools/plain"
+    assert "pool 'plain' does not hold the adapter 'sql-lora'" in answer.json()["detail"]
+    # A model that is made an adapter while a route leads elsewhere, too.
+    answer = admin.patch("/models/base", {"adapter": "other"})
+    assert {problem["path"] for problem in answer.json()["problems"]} >= {"/pools/plain/model"}
+
+
+def test_the_budget_of_a_cold_start_is_kept_by_phase_and_stands_in_the_document(admin):
+    budget = {"load_weights": 60_000, "total": 120_000}
+    made = admin.post("/models", {"name": "base", "max_context_tokens": 8192, "cold_start_budget_ms": budget})
+    assert made.json()["item"]["cold_start_budget_ms"] == budget
+    assert admin.get("/config?format=json").json()["models"]["base"]["cold_start_budget_ms"] == budget
+    answer = admin.patch("/models/base", {"cold_start_budget_ms": {"Load Weights": 1, "total": 0}})
+    assert {problem["path"] for problem in answer.json()["problems"]} == {
+        "/cold_start_budget_ms/Load Weights",
+        "/cold_start_budget_ms/total",
+    }
+
+
+def test_an_adapter_is_served_by_a_pool_that_lists_it_as_long_as_it_is_routed_there(admin):
+    admin.post("/models", {"name": "base", "max_context_tokens": 8192})
+    admin.post("/models", {"name": "sql", "max_context_tokens": 8192, "adapter": "sql-lora"})
+    pool = {"name": "adapted", "model": "base", "adapters": {"sql-lora": "/srv/adapters/sql"}}
+    assert admin.post("/pools", pool).status_code == 201
+    made = admin.post("/routes", {"name": "sql", "match": {"models": ["sql"]}, "pools": {"adapted": 1000}})
+    assert made.status_code == 201, made.content
+    answer = admin.patch("/pools/adapted", {"adapters": {}})
+    assert [problem["path"] for problem in answer.json()["problems"]] == ["/routes/sql/pools/adapted"]
+    answer = admin.patch("/models/sql", {"adapter": "another"})
+    assert [problem["path"] for problem in answer.json()["problems"]] == ["/routes/sql/pools/adapted"]
+    asked = {"model": "sql", "tenant": "acme", "priority_class": "chat", "prompt_tokens": 1, "max_tokens": 1}
+    assert admin.post("/routes/test", asked).json()["pools"] == {"adapted": 1000}

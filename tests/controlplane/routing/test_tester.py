@@ -290,3 +290,26 @@ def test_it_tells_of_a_cascade_and_which_requests_it_is_for(pools, viewer):
     assert told["standing"].keys() == {"long", "tiny"}
     longer = viewer.post("/routes/test", {**REQUEST, "prompt_tokens": 101}).json()
     assert not longer["cascade"]["asked_first"]
+
+
+@pytest.mark.usefixtures("rules")
+def test_a_pinned_tenant_is_routed_by_its_version_and_others_by_the_newest(admin):
+    admin.post("/models", {"name": "llama-v2", "max_context_tokens": 8192})
+    admin.post("/aliases", {"name": "llama", "model": "llama-v2"})
+    assert admin.post("/tenants", {"name": "fixed", "pins": {"llama": "org/llama"}}).status_code == 201
+    assert admin.post("/tenants", {"name": "follows"}).status_code == 201
+    seen = {}
+    for tenant in ("fixed", "follows"):
+        by_sizes = admin.post("/routes/test", {**REQUEST, "model": "llama", "tenant": tenant}).json()
+        sent = {"tenant": tenant, "body": {"model": "llama", "messages": [{"role": "user", "content": "hi"}]}}
+        by_body = admin.post("/routes/test", {"request": sent}).json()
+        seen[tenant] = by_sizes["request"]["model"], by_body["request"]["model"], by_body["request"]["asked_model"]
+    assert seen == {"fixed": ("org/llama",) * 2 + ("llama",), "follows": ("llama-v2",) * 2 + ("llama",)}
+
+
+@pytest.mark.usefixtures("rules")
+def test_a_model_that_is_an_adapter_is_routed_to_no_pool_that_lacks_it(admin):
+    made = admin.post("/models", {"name": "sql", "max_context_tokens": 8192, "adapter": "sql-lora"})
+    assert made.status_code == 201, made.content
+    answer = admin.post("/routes/test", {**REQUEST, "model": "sql"}).json()
+    assert (answer["reason"], answer["pools"]) == ("no_route", {})

@@ -7,6 +7,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -19,7 +20,7 @@ from controlplane.telemetry.own_metadata import OWN
 from controlplane.telemetry.store import database
 from controlplane.telemetry.store.database import connect
 from controlplane.telemetry.store.metadata import keep, kept
-from gateway.metrics import Metrics, Moment
+from gateway.metrics import Metrics, Moment, MomentCollector
 from gateway.quota.metrics import LedgerMoment
 from tests.controlplane.telemetry.filling import named
 from tests.controlplane.telemetry.upstreams import RealServer
@@ -182,9 +183,9 @@ def test_the_table_says_of_gateways_families_what_their_own_page_says():
         revision=1, connected=True, draining=False, in_flight=0, persist_errors=0, engines=[], pools=[], looks=[],
         ledger=nothing,
     )  # fmt: skip
+    families = chain(Metrics().families.registry.collect(), MomentCollector(moment).collect())
     told = {
-        family.name + "_total" * (family.type == "counter"): (family.type, family.documentation)
-        for family in Metrics().families(moment)
+        family.name + "_total" * (family.type == "counter"): (family.type, family.documentation) for family in families
     }
     own = {family: (each.kind, each.help) for family, each in OWN.items() if family.startswith("headworks_gateway_")}
     assert own == told

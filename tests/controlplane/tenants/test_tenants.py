@@ -252,3 +252,34 @@ def test_restoring_a_field_of_another_version_is_refused_by_name():
     with pytest.raises(Refused) as refused, unit_of_work(SYSTEM, "a test") as unit:
         services.TENANTS.restore(unit, "acme", {"weight": 1, "colour": "red"})
     assert [problem.path for problem in refused.value.problems] == ["/colour"]
+
+
+@pytest.fixture
+def chat(admin):
+    admin.post("/models", {"name": "chat-v1", "max_context_tokens": 8192})
+    admin.post("/aliases", {"name": "chat", "model": "chat-v1"})
+    return admin
+
+
+def test_a_tenant_stays_with_a_version_that_it_is_pinned_to(chat):
+    made = chat.post("/tenants", {"name": "acme", "pins": {"chat": "chat-v1"}})
+    assert made.json()["patch"]["tenants"]["acme"]["pins"] == {"chat": "chat-v1"}
+    assert type_problems(compiled("tenants", "acme"), snapshot.Tenant) == []
+    freed = chat.patch("/tenants/acme", {"pins": {}}).json()
+    assert (freed["patch"]["tenants"]["acme"], freed["item"]["pins"]) == ({"pins": None}, {})
+
+
+def test_a_pin_of_or_to_what_does_not_exist_is_refused_by_name(chat):
+    answer = chat.post("/tenants", {"name": "acme", "pins": {"chat": "chat-v9", "talk": "chat-v1"}})
+    assert problems_of(answer) == {
+        ("/tenants/acme/pins/chat", "reference"),
+        ("/tenants/acme/pins/talk", "reference"),
+    }
+    assert not Tenant.objects.exists()
+
+
+def test_what_a_pin_names_stays(chat):
+    chat.post("/tenants", {"name": "acme", "pins": {"chat": "chat-v1"}})
+    assert problems_of(chat.delete("/aliases/chat")) == {("/tenants/acme/pins/chat", "reference")}
+    chat.patch("/tenants/acme", {"pins": {}})
+    assert chat.delete("/aliases/chat").status_code == 200

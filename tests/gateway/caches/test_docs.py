@@ -25,8 +25,8 @@ def test_the_settings_of_caches_are_on_it_and_those_on_it_exist() -> None:
 
 
 def test_the_series_on_it_exist() -> None:
-    known = {sample.name for family in Metrics().registry.collect() for sample in family.samples}
-    known |= {f"{family.name}_total" for family in Metrics().registry.collect() if family.type == "counter"}
+    known = {sample.name for family in Metrics().families.registry.collect() for sample in family.samples}
+    known |= {f"{family.name}_total" for family in Metrics().families.registry.collect() if family.type == "counter"}
     told = set(re.findall(r"headworks_gateway_\w+", PAGE))
     assert len(told) == 5
     assert told <= known

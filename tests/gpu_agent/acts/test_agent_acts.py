@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import signal
 
 import msgspec
 
-from tests.gpu_agent.acts.works import DEADLINE_SECONDS, FUTURE, PAST, until
+from tests.gpu_agent.acts.works import DEADLINE_SECONDS, FUTURE, PAST, script, until
 from tests.gpu_agent.processes import agent
 from tests.services import wait_for
 from tests.wire.examples import node_content
@@ -121,3 +122,42 @@ async def test_a_restart_survives_kill_9_of_the_agent_and_is_not_repeated(contro
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log
     assert wait_for(lambda: "goes on after a restart of the agent: restart on e1" in log, 1, "the log")
+
+
+async def test_a_fetch_survives_kill_9_of_the_agent_and_its_command_is_not_run_twice(control, tmp_path):
+    """The agent is killed while the command runs, which goes on and holds the next one off."""
+    content = json.dumps({"files": {"w": {"size_bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}}}).encode()
+    manifest = hashlib.sha256(content).hexdigest()
+    control.answers[f"/api/v1/artifacts/{manifest}"] = content
+    models, hold, runs = tmp_path / "models", tmp_path / "hold", tmp_path / "runs"
+    models.mkdir()
+    hold.touch()
+    fetch = script(
+        tmp_path / "fetch",
+        f'echo run >>{runs}; while [ -e {hold} ]; do sleep 0.02; done; mkdir -p "$1"; printf abc >"$1/w"',
+    )
+    policy = {
+        "allow": ["fetch_model"], "fetch_command": [str(fetch), "{folder}"], "model_folders": [str(models)],
+    }  # fmt: skip
+    file = tmp_path / "policy.json"
+    file.write_text(json.dumps(policy))
+    environment = {"HEADWORKS_AGENT_POLICY_FILE": str(file), "HEADWORKS_AGENT_JOIN_TOKEN": JOIN_TOKEN}
+    asked = act("fetch_model", engine=None, manifest=manifest, folder=str(models / "llama"))
+    slice_ = node_content() | {"acts": {act_id(0): asked}}
+    with agent(tmp_path, control.url, **environment) as process:
+        (await control.stream()).send(snapshot_event(3, slice_))
+        await until(runs.exists)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    with agent(tmp_path, control.url, **environment):
+        await control.stream()
+        running = await reported(control, lambda acts: bool(acts))
+        assert [each["state"] for each in running.values()] == ["running"]
+        hold.unlink()
+        ended = await reported(control, all_ended(1))
+        assert (ended[act_id(0)]["state"], ended[act_id(0)]["detail"]) == ("done", f"whole: 3 bytes in {models}/llama")
+        report = await control.posted(REPORT)
+        while not report.get("model_files"):
+            report = await control.posted(REPORT)
+        assert report["model_files"][0]["state"] == "whole"
+    assert runs.read_text() == "run\n"

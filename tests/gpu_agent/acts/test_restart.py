@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpu_agent.acts import restart
+from gpu_agent.acts import restart, serving
 from gpu_agent.acts.command import Ran
 from gpu_agent.acts.outcome import NotDone, failed
 from gpu_agent.acts.tools import EngineWork
@@ -183,9 +183,9 @@ async def test_a_crash_at_any_step_starts_no_command_twice_and_leaves_no_file_be
         numbers = [Reading("process_start_time_seconds", (), float(len(runs)))]
         return Look(EngineReport("e1", "up" if up else "down", error="it is down"), PAST, numbers if up else [])
 
-    monkeypatch.setattr(restart, "run_command", run)
+    monkeypatch.setattr(serving, "run_command", run)
     monkeypatch.setattr(restart._Restart, "_hindrance", _hindrance_without_models)
-    monkeypatch.setattr(restart, "_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(serving, "POLL_SECONDS", 0.001)
     used = tools(look=look)
     outcome: Any = None
     for steps in [*crashes, 10**9]:

@@ -7,8 +7,10 @@ import errno
 import logging
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from gpu_agent.acts import doing, journal
 from gpu_agent.acts.journal import Journal
@@ -16,14 +18,17 @@ from gpu_agent.acts.outcome import refused
 from gpu_agent.acts.runner import ActRunner
 from gpu_agent.policy import EnginePolicy, NodePolicy
 from tests.gpu_agent.acts.works import FUTURE, FakeGpus, act, node_engine, tools, until
-from wire.acts import ACTIONS
+from wire.acts import ACTIONS, ReleaseGpus
 from wire.files import write_private
 from wire.messages import MAX_ACTS
 from wire.snapshot import NodeSnapshot, NodeState
 
 ENGINES = ("e1", "e2")
 EVERYTHING = EnginePolicy(
-    allow=[name for name, action in ACTIONS.items() if action.kinds], restart_command=["/bin/true"]
+    allow=[name for name, action in ACTIONS.items() if action.kinds],
+    restart_command=["/bin/true"],
+    start_command=["/bin/true"],
+    stop_command=["/bin/true"],
 )
 POLICY = NodePolicy(allow=["release_gpus", "take_up_gpus"], engines=dict.fromkeys(ENGINES, EVERYTHING))
 
@@ -294,3 +299,35 @@ async def test_more_acts_than_fit_wait_until_results_are_taken(tmp_path):
         runner.adopt(slice_of({act_id(MAX_ACTS): act("dance")}))
         await ended(runner, MAX_ACTS)
     assert (tmp_path / "acts.json").stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_fetch_of_hours_holds_back_no_other_act_of_the_node_and_tells_how_far_it_is(tmp_path, monkeypatch):
+    going, changes = asyncio.Event(), []
+
+    async def do(request, work):
+        if isinstance(request, ReleaseGpus):
+            return "released"
+        for permille in (1, 9, 420):
+            work.tell_progress(permille)
+        await going.wait()
+        return "whole"
+
+    monkeypatch.setattr(doing, "do_on_node", do)
+    policy = NodePolicy(allow=["release_gpus", "check_model"])
+    runner = ActRunner(Journal(tmp_path / "acts.json"), policy, tools(), lambda: changes.append(1), retry_seconds=0.01)
+    check: dict[str, Any] = {"manifest": "a" * 64, "folder": "/models/llama"}
+    acts = [
+        act("check_model", engine=None, order=1, **check),
+        act("check_model", engine=None, order=2, **check),
+        act("release_gpus", engine=None, order=3),
+    ]
+    runner.adopt(slice_of({act_id(number): each for number, each in enumerate(acts)}))
+    async with running(runner):
+        (released,) = await ended(runner, 2)
+        assert released.state == "done"
+        # One at a time of those that read files.
+        (first,) = [report for report in runner.reports() if report.state == "running"]
+        assert (first.id, first.progress_permille) == (act_id(0), 420)
+        going.set()
+        reports = await ended(runner, 0, 1)
+    assert [report.progress_permille for report in reports] == [UNSET, UNSET]

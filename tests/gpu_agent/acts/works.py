@@ -66,6 +66,7 @@ def tools(**changed: Any) -> Tools:
         "gpus": FakeGpus(),
         "keys": EngineKeys(NodePolicy()),
         "act_seconds": 20,
+        "files": None,
     }
     return Tools(**(parts | changed))
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -64,7 +65,7 @@ async def test_an_engine_was_started_with_what_its_process_says(engine, start):
         "max_num_seqs": "64",
         "api_key": "***",
     }
-    assert not engine.requests, "vLLM's page about itself costs it seconds, and says no more"
+    assert "/server_info" not in paths(engine), "vLLM's page about itself costs it seconds, and says no more"
 
 
 async def test_where_the_process_is_not_known_vllm_says_it_in_development_mode(engine, start):
@@ -149,6 +150,40 @@ async def test_model_files_have_a_size_and_a_place(engine, start, tmp_path):
     (sample,) = details.samples("e1", vllm)
     assert (sample.name, sample.value) == ("headworks_engine_model_bytes", 500)
     assert sample.labels.keys() == {"engine", "kind", "model", "pool", "filesystem", "place"}
+
+
+async def test_what_decides_a_prompt_is_told_and_not_where_the_engine_has_one_of_its_own(engine, start, tmp_path):
+    (tmp_path / "tokenizer.json").write_bytes(b"{}")
+    (tmp_path / "chat_template.jinja").write_bytes(b"{{ messages }}")
+    details = start(EnginePolicy(model_path=str(tmp_path)), ["vllm", "--chat-template", "/etc/own.jinja"])
+    details.looked("e1", of_kind(engine, "vllm"), UP)
+    await until(lambda: details.add_to(UP.report).digests)
+    assert details.add_to(UP.report).digests == {"tokenizer": hashlib.sha256(b"{}").hexdigest()}
+
+
+async def test_the_log_of_triton_tells_which_vllm_is_in_it(engine, start, tmp_path):
+    (tmp_path / "log").write_bytes(b"NVIDIA Release 25.09 (build 1)\nInitializing a V1 LLM engine (v0.11.2) with x\n")
+    details = start(EnginePolicy(log_file=str(tmp_path / "log")))
+    details.looked("e1", of_kind(engine, "triton"), UP)
+    await until(lambda: details.add_to(UP.report).versions)
+    assert details.add_to(UP.report).versions == {"vllm": "0.11.2", "triton_release": "25.09"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"data": [{"id": "a", "max_model_len": 1}, {"id": "llama", "max_model_len": 8192}]}', 8192),
+        (b'{"data": [{"id": "llama", "max_model_len": -1}]}', UNSET),
+        (b'{"data": [{"id": "llama"}]}', UNSET),
+        (b'{"data": 7}', UNSET),
+    ],
+)
+async def test_how_long_a_sequence_may_be_stands_in_the_list_of_models(engine, start, body, expected):
+    engine.pages["/v1/models"] = (200, body)
+    details = start(words=["vllm"])
+    details.looked("e1", of_kind(engine, "vllm"), UP)
+    await until(lambda: details.reads_none("e1"))
+    assert details.add_to(UP.report).max_length_tokens == expected
 
 
 async def test_what_cannot_be_read_is_absent_and_holds_up_nothing_else(engine, start, tmp_path, caplog):
@@ -243,3 +278,29 @@ async def test_a_process_that_is_found_later_or_is_another_is_read_then(engine, 
     words.clear()
     details.looked("e1", vllm, UP)
     assert details.reads_none("e1"), "one that is not found any more was started as it was"
+
+
+async def test_what_its_configuration_file_says_counts_unless_its_command_line_says_otherwise(engine, start, tmp_path):
+    file = tmp_path / "llama.yaml"
+    file.write_text("# of the node\nmax-num-seqs: 64 # few\nkv-cache-dtype: 'fp8'\nhf-token: hf_abcdefghijk\nseed: 1\n")
+    words = ["vllm", "serve", "llama", "--config", str(file), "--seed", "2"]
+    details = start(EnginePolicy(config_file=str(file)), words)
+    details.looked("e1", of_kind(engine, "vllm"), UP)
+    await until(lambda: details.reads_none("e1"))
+    told = details.add_to(UP.report).arguments
+    assert (told["max_num_seqs"], told["kv_cache_dtype"], told["seed"], told["hf_token"]) == ("64", "fp8", "2", "***")
+    desired = msgspec.structs.replace(of_kind(engine, "vllm"), arguments={"max-num-seqs": 32, "seed": 2})
+    (differs,) = [
+        each for each in details.samples("e1", desired) if each.name == "headworks_engine_arguments_differing"
+    ]
+    assert differs.value == 1
+
+
+async def test_a_file_that_was_written_since_the_start_says_nothing_of_it(engine, start, tmp_path):
+    file = tmp_path / "llama.yaml"
+    file.write_text("max-num-seqs: 64\n")
+    details = start(EnginePolicy(config_file=str(file)), ["vllm", "serve", "--seed", "2"])
+    started = msgspec.structs.replace(UP.report, started_at_ms=int(file.stat().st_mtime * 1000) - 5000)
+    details.looked("e1", of_kind(engine, "vllm"), Look(started, 0))
+    await until(lambda: details.reads_none("e1"))
+    assert "max_num_seqs" not in details.add_to(UP.report).arguments

@@ -56,15 +56,33 @@ def test_of_a_log_as_long_as_any_its_end_is_read(tmp_path):
     with log.open("wb") as file:
         file.write((BEGINNING + THEN).encode())
         file.truncate(10**9)
-    assert read_log(log) == {}
+    assert read_log(log) == ({}, {})
     with log.open("ab") as file:
         file.write((BEGINNING + NOW).encode())
-    assert read_log(log) == NOW_MS
+    assert read_log(log).phases_ms == NOW_MS
 
 
 @given(st.binary(max_size=500))
 def test_whatever_a_log_holds_it_gives_times_or_none(noise):
     assert all(took_ms >= 0 for took_ms in of_log(BEGINNING.encode() + noise + NOW.encode()).values())
+
+
+@pytest.mark.parametrize(
+    ("lines", "versions"),
+    [
+        (b"INFO Initializing a V1 LLM engine (v0.11.2) with config: model='x'\n", {"vllm": "0.11.2"}),
+        (b"INFO Initializing an LLM engine (v0.6.3.post1) with config\n", {"vllm": "0.6.3.post1"}),
+        (b"INFO vLLM API server version 0.11.2.dev3+g1a2b3c\n", {"vllm": "0.11.2.dev3+g1a2b3c"}),
+        (
+            b"NVIDIA Release 25.08 (build 1)\nNVIDIA Release 25.09 (build 2)\nTriton Server Version 2.61.0\n",
+            {"triton_release": "25.09"},
+        ),
+        (b"INFO Initializing a V1 LLM engine (main) with config\nNVIDIA Release soon\n", {}),
+    ],
+)
+def test_servers_write_their_versions_at_their_start_and_the_last_holds(tmp_path, lines, versions):
+    (tmp_path / "log").write_bytes(lines)
+    assert read_log(tmp_path / "log").versions == versions
 
 
 def test_a_time_that_cannot_be_one_is_none():

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -17,11 +20,13 @@ from simulator.gpu import fault
 from tests.gpu_agent.processes import agent
 from tests.gpu_agent.test_agent_push import is_stale
 from tests.services import Process, free_port, service_binary, wait_for
+from tests.simulator.conftest import start_engine as start_engine
 from tests.wire.examples import node_content
 from tests.wire.fake_control import DEADLINE_SECONDS, fake_control, snapshot_event
-from wire.push import WRITE_PATH
+from wire.push import EVENTS_PATH, WRITE_PATH
 from wire.write_body import METRIC_NAME
 
+REPORT = "/api/v1/nodes/report"
 PATIENCE_SECONDS = 3 * DEADLINE_SECONDS
 
 
@@ -208,3 +213,66 @@ def shows_gpu(port, index):
     except urllib.error.URLError:
         return False
     return any({METRIC_NAME: "DCGM_FI_DEV_GPU_UTIL", "gpu": index}.items() <= dict(each).items() for each in shown)
+
+
+async def test_a_hook_takes_an_engine_out_waits_for_what_runs_and_ends_with_the_next_process(
+    start_engine, control, tmp_path, settings, port
+):
+    running = start_engine("--model", "llama", "--speed", "0.5")
+    hook = [sys.executable, "-m", "gpu_agent.cli", "pre-stop", "e1", "--limit", "30"]
+    environment = {**settings, "HEADWORKS_AGENT_GPU_SOURCE": "none"}
+    body = {"model": "llama", "prompt": "a", "max_tokens": 200, "ignore_eos": True, "stream": True}
+    with agent(tmp_path, control.url, **environment):
+        stream = await control.stream()
+        stream.send(snapshot_event(3, node_content(e1=running.url)))
+        await until(port, "/engines/e1/readyz", *READY)
+        async with (
+            aiohttp.ClientSession(running.url) as client,
+            client.post("/v1/completions", json=body) as answer,
+        ):
+            await answer.content.readany()
+            with Process(hook, log=tmp_path / "hook-log", environment=environment) as process:
+                await until(port, "/engines/e1/readyz", *not_ready("engine_leaving"))
+                async with asyncio.timeout(DEADLINE_SECONDS):
+                    while not any(each.get("leaving") for each in (await control.posted(REPORT)).get("engines", [])):
+                        pass
+                content = node_content(e1=running.url)
+                content["engines"]["e1"]["cordoned"] = True
+                stream.send(snapshot_event(4, content))
+                await until(port, "/engines/e1/readyz", *not_ready("engine_leaving", "engine_cordoned"))
+                assert still_runs(process), "a request still runs"
+                # The stream ends, and with it the wait.
+                while await answer.content.readany():
+                    pass
+                assert await asyncio.to_thread(process.wait) == 0
+        stream.send(snapshot_event(5, node_content(e1=running.url)))
+        running.process.stop()
+        await until(port, "/engines/e1/readyz", *not_ready("engine_leaving", "engine_down"))
+        start_engine("--model", "llama", "--port", str(running.port))
+        await until(port, "/engines/e1/readyz", *READY)
+
+
+def still_runs(process):
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def test_a_hook_without_an_agent_says_so(tmp_path, port):
+    listen = {"HEADWORKS_AGENT_LISTEN": f"127.0.0.1:{port}"}
+    for environment, said in (({}, "set HEADWORKS_AGENT_LISTEN"), (listen, "the agent does not answer")):
+        log = tmp_path / "log"
+        command = [sys.executable, "-m", "gpu_agent.cli", "pre-stop", "e1", "--limit", "1"]
+        with Process(command, log=log, environment=environment) as process:
+            assert process.wait() == 2
+        assert said in log.read_text()
+
+
+async def test_a_spot_notice_is_an_event_and_takes_the_node_out(control, tmp_path, settings, port):
+    notice = tmp_path / "notice"
+    environment = {**settings, "HEADWORKS_AGENT_GPU_SOURCE": "none", "HEADWORKS_AGENT_SPOT_NOTICE": f"file:{notice}"}
+    with agent(tmp_path, control.url, **environment):
+        (await control.stream()).send(snapshot_event(3, node_content()))
+        await until(port, "/readyz", *READY)
+        notice.touch()
+        await until(port, "/readyz", *not_ready("spot_notice"))
+        events = await control.posted(EVENTS_PATH)
+        assert [(each["kind"], each["severity"]) for each in events] == [("spot_notice", "critical")]

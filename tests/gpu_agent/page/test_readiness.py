@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpu_agent.page.readiness import engine_reasons, node_reasons
+from gpu_agent.page.readiness import SPOT_NOTICE, engine_reasons, node_reasons
 from wire.messages import EngineReport, GpuReport
 from wire.snapshot import NodeEngine, NodeSnapshot, NodeState
 
@@ -72,7 +72,8 @@ def test_every_reason_is_documented():
         for seen in looks
         for reason in [*engine_reasons(known, name, seen), *node_reasons(known, gpus("lost"))]
     }
-    assert len(given) == 11
+    given |= {SPOT_NOTICE, *engine_reasons(KNOWN, "e1", UP, leaving=True)}
+    assert len(given) == 13
     assert {reason for reason in given if f"`{reason}`" not in page} == set()
 
 

@@ -12,7 +12,8 @@ import pytest
 
 from gpu_agent.page import server
 from gpu_agent.page.pages import Pages
-from gpu_agent.page.server import Answer, PageServer
+from gpu_agent.page.server import Answer, Later, PageServer, Request
+from gpu_agent.pre_stop import UnknownEngine
 from tests.services import free_port
 from tests.wire.fake_control import DEADLINE_SECONDS
 
@@ -215,10 +216,59 @@ async def test_an_address_that_is_taken_is_tried_again(monkeypatch, caplog):
         await asyncio.gather(task, return_exceptions=True)
 
 
-def pages(token="", node=(), **engines):
+def pages(token="", node=(), empty=None, **engines):
     return Pages(
-        token=token, live=lambda: [], node=lambda: list(node), engine=lambda name: engines.get(name, ["engine_unknown"])
+        token=token,
+        live=lambda: [],
+        node=lambda: list(node),
+        engine=lambda name: engines.get(name, ["engine_unknown"]),
+        empty=empty,
     )
+
+
+@pytest.mark.parametrize(
+    ("why_not", "answer"),
+    [("", (200, {"drained": True})), ("1 runs", (503, {"drained": False, "detail": "1 runs"}))],
+)
+async def test_an_engine_is_emptied_for_longer_than_a_page_may_take(monkeypatch, why_not, answer):
+    asked = []
+
+    async def empty(name, limit_seconds):
+        asked.append((name, limit_seconds))
+        await asyncio.sleep(0.3)
+        return why_not
+
+    monkeypatch.setattr(server, "_CONNECTION_SECONDS", 0.2)
+    async with serving(pages(empty=empty).answer) as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+        assert await got(client, "/engines/e1/pre-stop?limit=5") == answer
+    assert asked == [("e1", 5)]
+
+
+@pytest.mark.parametrize("query", ["", "?limit=0", "?limit=3601", "?limit=x", "?limit=-1", "?limit=99999"])
+async def test_how_long_an_engine_is_emptied_is_bounded(query):
+    async with serving(pages().answer) as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+        assert (await got(client, f"/engines/e1/pre-stop{query}"))[0] == 400
+
+
+async def test_an_engine_that_is_not_there_is_not_emptied():
+    async def empty(name, limit_seconds):
+        raise UnknownEngine(name)
+
+    async with serving(pages(empty=empty).answer) as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+        assert (await got(client, "/engines/e9/pre-stop?limit=5"))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("token", "authorization", "taken"), [("", b"", False), ("t", b"Bearer x", False), ("t", b"Bearer t", True)]
+)
+async def test_from_elsewhere_an_engine_is_emptied_with_the_token_alone(token, authorization, taken):
+    async def empty(name, limit_seconds):
+        return ""
+
+    answer = pages(token=token, empty=empty).answer(Request("/engines/e1/pre-stop", authorization, "limit=5"))
+    if isinstance(answer, Later):
+        answer = await answer.answer
+    assert answer.status == (HTTPStatus.OK if taken else HTTPStatus.FORBIDDEN)
 
 
 async def got(client, path, **headers):

@@ -1,0 +1,58 @@
+"""Files of models on nodes in the form that pages show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from controlplane.fleet.model_files import described, nodes_of
+from controlplane.fleet.models import Model, NodeModelFiles
+from wire.canonical import Document
+
+
+@dataclass(frozen=True)
+class FilesLine:
+    """One model's files on one node; `told` is None where no agent has told of them yet."""
+
+    node: str
+    told: Document | None
+
+    @property
+    def look(self) -> str:
+        return f"files_{self.told['state']}" if self.told else "unknown"
+
+    @property
+    def percent(self) -> int | None:
+        """What is there of all bytes."""
+        if self.told is None or not self.told["total_bytes"]:
+            return None
+        return int(min(100, self.told["present_bytes"] * 100 // self.told["total_bytes"]))
+
+    @property
+    def at(self) -> datetime | None:
+        return datetime.fromisoformat(self.told["at"]) if self.told else None
+
+    @property
+    def act_percent(self) -> int | None:
+        act = self.told["act"] if self.told else None
+        return None if act is None or act["progress_permille"] is None else act["progress_permille"] // 10
+
+
+@dataclass(frozen=True)
+class ModelLines:
+    model: Model
+    lines: list[FilesLine]
+
+
+def model_lines() -> list[ModelLines]:
+    """Every model with a manifest, on the nodes that serve it and on those that told of its files."""
+    models = Model.objects.filter(manifest__isnull=False).exclude(files_folder="").select_related("manifest")
+    told: dict[tuple[str, str], dict[str, Document]] = {}
+    for document in described(NodeModelFiles.objects.select_related("node")):
+        told.setdefault((document["manifest"], document["folder"]), {})[document["node"]] = document
+    found = []
+    for model in models.order_by("name").defer("manifest__content"):
+        of_model = told.get((model.manifest.sha256 if model.manifest else "", model.files_folder), {})
+        nodes = sorted({*nodes_of(model), *of_model})
+        found.append(ModelLines(model, [FilesLine(name, of_model.get(name)) for name in nodes]))
+    return found

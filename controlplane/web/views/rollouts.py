@@ -1,0 +1,173 @@
+"""Rollouts: the list, one with its steps as they go, and what people do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from controlplane.core.changes import UnitOfWork
+from controlplane.core.errors import NotFound
+from controlplane.core.models import Role
+from controlplane.core.security import Caller
+from controlplane.rollouts import services, standing
+from controlplane.rollouts.models import Rollout, Step
+from controlplane.web.access import page
+from controlplane.web.convergence import change_of, progress_of
+from controlplane.web.curl import curl, reason_of
+from controlplane.web.views.review import Proposal, confirm
+
+ROWS_PER_PAGE = 50
+# How the page calls the kinds of steps.
+STEP_LABELS = {
+    "gate": gettext_lazy("Gate"),
+    "start": gettext_lazy("Start the engines"),
+    "check": gettext_lazy("Check the engines"),
+    "warm_up": gettext_lazy("Warm up"),
+    "shift": gettext_lazy("Move traffic"),
+    "keep_warm": gettext_lazy("Keep the old side warm"),
+    "retire": gettext_lazy("Retire the old side"),
+    "hold_out": gettext_lazy("Take out of service"),
+    "drain": gettext_lazy("Drain"),
+    "sleep": gettext_lazy("Put to sleep"),
+    "wake": gettext_lazy("Wake"),
+    "restart": gettext_lazy("Restart"),
+    "verify": gettext_lazy("Compare with before"),
+    "put_back": gettext_lazy("Put back into service"),
+    "publish": gettext_lazy("Publish the version"),
+    "take_back": gettext_lazy("Take everything back"),
+}
+
+
+@dataclass(frozen=True)
+class Verb:
+    """What a person can do with a rollout. `states`: those in which it can be done."""
+
+    label: Any
+    note: Any
+    states: tuple[str, ...]
+    act: Callable[[UnitOfWork, int], Rollout]
+    dangerous: bool = False
+
+
+VERBS = {
+    "pause": Verb(
+        gettext_lazy("Pause"),
+        gettext_lazy("It stays where it is. A breach of its conditions still takes it back."),
+        ("running",),
+        services.pause,
+    ),
+    "resume": Verb(
+        gettext_lazy("Resume"),
+        gettext_lazy("It goes on, from what people made of the routes meanwhile."),
+        ("paused",),
+        services.resume,
+    ),
+    "return": Verb(
+        gettext_lazy("Take back"),
+        gettext_lazy("Everything becomes as it was before, in one revision."),
+        ("running", "paused", "aborted", "failed"),
+        services.take_back,
+        dangerous=True,
+    ),
+    "abort": Verb(
+        gettext_lazy("Abort"),
+        gettext_lazy("It ends, and leaves traffic and engines as they stand."),
+        ("running", "paused"),
+        services.abort,
+        dangerous=True,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class StepLine:
+    row: Step
+    gpus: int | None
+
+    @property
+    def label(self) -> Any:
+        return STEP_LABELS.get(self.row.kind, self.row.kind)
+
+    @property
+    def about(self) -> str:
+        """The share that it moves, or the engines that it is about."""
+        share = self.row.arguments.get("share_permille")
+        if share == 0:
+            return _("each side takes what the other cannot")
+        if share is not None:
+            return _("%(percent)s %% on the new side") % {"percent": f"{share / 10:g}"}
+        return ", ".join(self.row.arguments.get("engines", ()))
+
+    @property
+    def took_seconds(self) -> float | None:
+        if self.row.begun_at is None or self.row.ended_at is None:
+            return None
+        return (self.row.ended_at - self.row.begun_at).total_seconds()
+
+
+@page()
+def rollouts(request: HttpRequest, caller: Caller) -> HttpResponse:
+    before = request.GET.get("before", "")
+    start = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    rows, following = standing.page(ROWS_PER_PAGE, start)
+    begin = {"kind": "red_black", "pool": "POOL", "new_pool": "NEW-POOL"}
+    context = {
+        "section": "rollouts",
+        "rows": rows,
+        "paged": start is not None,
+        "next_address": following and f"{reverse('web:rollouts')}?before={following}",
+        "curl_rollouts": curl(request, "GET", "/rollouts"),
+        "curl_begin": curl(request, "POST", "/rollouts", query={**reason_of(request), "dry_run": "true"}, body=begin),
+    }
+    return render(request, "web/rollouts.html", context)
+
+
+@page()
+def rollout(request: HttpRequest, caller: Caller, rollout_id: int) -> HttpResponse:
+    row = standing.get(rollout_id)
+    change = change_of(request)
+    gpus = {step["index"]: step["gpus"] for step in row.cost.get("steps", ())}
+    context = {
+        "section": "rollouts",
+        "rollout": row,
+        "lines": [StepLine(step, gpus.get(step.index)) for step in row.steps.all()],
+        "verbs": [(name, verb) for name, verb in VERBS.items() if row.state in verb.states],
+        "trail": [(reverse("web:rollouts"), _("Rollouts"))],
+        "change": change,
+        "convergence": change and progress_of(change),
+        "curl_rollout": curl(request, "GET", f"/rollouts/{rollout_id}"),
+    }
+    return render(request, "web/rollout.html", context)
+
+
+@page(Role.OPERATOR)
+def change_rollout(request: HttpRequest, caller: Caller, rollout_id: int, verb: str) -> HttpResponse:
+    if verb not in VERBS:
+        raise NotFound(_("There is nothing of that name to do with a rollout."))
+    row, chosen = standing.get(rollout_id), VERBS[verb]
+    back = reverse("web:rollout", args=[rollout_id])
+
+    def change(unit: UnitOfWork) -> None:
+        chosen.act(unit, rollout_id)
+
+    title = _("%(verb)s: rollout %(id)d of %(pool)s") % {"verb": chosen.label, "id": row.pk, "pool": row.pool}
+    proposal = Proposal(
+        section="rollouts",
+        title=title,
+        apply_label=str(chosen.label),
+        action=change,
+        trail=[(reverse("web:rollouts"), _("Rollouts")), (back, _("Rollout %(id)d") % {"id": row.pk})],
+        done=back,
+        curl=curl(request, "POST", f"/rollouts/{rollout_id}/{verb}", query=reason_of(request)),
+        note=str(chosen.note),
+        dangerous=chosen.dangerous,
+        refused_title=_("Cannot be done now"),
+    )
+    return confirm(request, caller, proposal)

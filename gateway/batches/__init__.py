@@ -1,0 +1,1 @@
+"""Batches at the gateway: tenants' calls, which the control plane answers, and lines, which this gateway runs."""

@@ -1,0 +1,1 @@
+"""LoRA adapters that engines of this node shall hold, kept so."""

@@ -1,0 +1,1 @@
+"""Does the cloud say that it will take this machine away?"""

@@ -1,0 +1,50 @@
+"""`python -m simulator.what_if < ASK > REPORT`: engine settings tried in virtual time, on the simulator's scheduler.
+
+The ask is JSON (wire/what_if.py), of ASK_MAX_BYTES at most. Lines of progress, `{"done": …, "of": …}`, go to standard
+error. Exit status: 0 with a report; 2 with `{"problems": […]}` for what cannot be asked; 3 with `{"error": …}` where it
+took too long.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+from simulator.what_if_sweep import OverTime, sweep
+from wire.problems import Problem
+from wire.what_if import BadAsk, read_json
+
+ASK_MAX_BYTES = 4 * 2**20
+BAD_ASK, OVER_TIME = 2, 3
+
+
+def main() -> int:
+    text = sys.stdin.buffer.read(ASK_MAX_BYTES + 1)
+    try:
+        if len(text) > ASK_MAX_BYTES:
+            raise BadAsk([Problem("/", "too_large", f"give at most {ASK_MAX_BYTES} bytes")])
+        return answer(sweep(read_json(text), _tell))
+    except BadAsk as error:
+        return answer({"problems": msgspec.to_builtins(error.problems)}, BAD_ASK)
+    except OverTime as error:
+        return answer({"error": str(error)}, OVER_TIME)
+    except BrokenPipeError:
+        # Nobody reads on: who asked is gone.
+        return 1
+
+
+def _tell(done: int, of: int) -> None:
+    print(msgspec.json.encode({"done": done, "of": of}).decode(), file=sys.stderr, flush=True)
+
+
+def answer(document: dict[str, Any], status: int = 0) -> int:
+    """Print it; the exit status."""
+    sys.stdout.buffer.write(msgspec.json.encode(document) + b"\n")
+    sys.stdout.buffer.flush()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

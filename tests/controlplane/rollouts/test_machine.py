@@ -1,0 +1,305 @@
+"""A rollout from look to look: it goes on, is taken back, and is never half of anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.rollouts.observed import ActFacts
+from tests.controlplane.rollouts.world import HOLDER, World, route
+
+ROUTES = [
+    route("all", {"old": 700, "other": 300}, {"other": 1}),
+    route("second", {"other": 1000}, {"old": 3}),
+    route("small", {"other": 1000}, cascade={"pool": "old", "escalate_on": ["length"]}),
+]
+
+
+def holds_together(world: World) -> None:
+    """What must be so after every write, whatever happens."""
+    for each in world.routes.values():
+        assert sum((each["pools"] or {}).values()) == 1000
+        for pool in ("old", "new"):
+            leads = (each["pools"] or {}).get(pool, 0) or (each["cascade"] or {}).get("pool") == pool
+            assert not leads or world.serving(pool), f"{each} leads to {pool}, which has no engine in service"
+
+
+def test_traffic_goes_over_in_steps_and_the_old_side_is_put_away() -> None:
+    world = World.red_black(4, 2, ROUTES)
+    seen: list[tuple[int, int, int]] = []
+    while world.rollout.state == "running":
+        world.look()
+        holds_together(world)
+        world.pass_time(2)
+        now = (world.routes["all"]["pools"].get("new", 0), len(world.serving("old")), len(world.serving("new")))
+        if not seen or seen[-1] != now:
+            seen.append(now)
+    assert world.rollout.state == "done"
+    assert seen == [(0, 4, 0), (35, 4, 1), (350, 2, 1), (700, 0, 2)]
+    assert world.routes == {
+        "all": route("all", {"other": 300, "new": 700}, {"other": 1}),
+        "second": route("second", {"other": 1000}, {"new": 3}),
+        "small": route("small", {"other": 1000}, cascade={"pool": "new", "escalate_on": ["length"]}),
+    }
+    assert [act for act in world.asked if act[1] == "stop"] == [(f"old-{number}", "stop") for number in range(4)]
+
+
+def test_while_traffic_moves_each_side_takes_what_the_other_cannot() -> None:
+    world = World.red_black(2, 2, ROUTES)
+    world.run_to("shift", share_permille=500)
+    assert world.routes["all"]["fallbacks"] == {"other": 1, "old": 2, "new": 2}
+
+
+@st.composite
+def events(draw: st.DrawFn) -> list[tuple[str, Any]]:
+    """What may happen between two looks."""
+    kinds = st.sampled_from(
+        ["look", "look", "look", "killed", "time", "pending", "applied", "cordon", "dies", "breach"]
+    )
+    return [(draw(kinds), draw(st.integers(0, 5))) for _ in range(draw(st.integers(1, 120)))]
+
+
+@given(st.integers(1, 6), st.integers(1, 6), events())
+def test_no_side_is_ever_without_an_engine_and_the_way_back_leads_to_what_was(
+    old: int, new: int, happens: list[tuple[str, Any]]
+) -> None:
+    world = World.red_black(old, new, ROUTES)
+    before = world.configuration
+    for what, number in happens:
+        if world.rollout.state not in ("running", "returning"):
+            break
+        if what in ("look", "killed"):
+            world.look(killed=what == "killed")
+        elif what == "time":
+            world.pass_time(number * 5)
+        elif what in ("pending", "applied"):
+            world.pending = ("gateway/gw-1",) if what == "pending" else ()
+        elif what == "cordon":
+            world.set(f"old-{number % old}", cordoned=True)
+        elif what == "dies":
+            world.set(f"new-{number % new}", up=False)
+        else:
+            world.judgements = {"ttft_p95": "broken"}
+        holds_together(world)
+    world.pending = ()
+    while world.rollout.state in ("running", "returning"):
+        world.look()
+        holds_together(world)
+        world.pass_time(5)
+    if world.rollout.state == "returned":
+        assert world.configuration == before
+    else:
+        assert world.rollout.state == "done"
+        assert not any("old" in str(each) for each in world.routes.values())
+
+
+STEPS = [("shift", 0), ("shift", 50), ("shift", 500), ("shift", 1000), ("keep_warm", None)]
+
+
+@pytest.mark.parametrize(("kind", "share"), STEPS[1:])
+def test_a_breach_at_any_step_takes_all_back_in_one_write(kind: str, share: int | None) -> None:
+    world = World.red_black(3, 3, ROUTES)
+    before = world.configuration
+    world.run_to(kind, **({} if share is None else {"share_permille": share}))
+    assert world.configuration != before
+    world.judgements = {"error_ratio": "broken"}
+    decision = world.look()
+    assert (decision.state, decision.said) == ("returning", "not healthy: error_ratio")
+    assert world.configuration == before
+    world.run()
+    assert world.rollout.state == "returned"
+    assert [act for act in world.asked if act[1] == "drain"] == [(f"new-{number}", "drain") for number in range(3)]
+    assert [step.state for step in world.rollout.steps if step.kind == "retire"] == ["skipped"]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"up": False}, "the new side lost new-0: it does not answer"),
+        ({"silent": True}, "the new side lost new-0: its node is not heard of"),
+        ({"condition": "hung"}, "the new side lost new-0: it is hung"),
+        ({"cordoned": True}, "no engine of the new side takes work any more"),
+    ],
+)
+def test_a_new_side_that_dies_half_way_is_taken_back(change: dict[str, Any], why: str) -> None:
+    world = World.red_black(2, 2, ROUTES)
+    before = world.configuration
+    world.run_to("shift", share_permille=50)
+    world.set("new-0", **change)
+    assert world.look().said == why
+    assert world.configuration == before
+
+
+def test_a_gateway_that_refuses_takes_it_back() -> None:
+    world = World.red_black(2, 2, ROUTES)
+    world.run_to("shift", share_permille=50)
+    world.refusing = ("gateway/gw-1",)
+    assert world.look().said == "gateway/gw-1 refuses the configuration"
+
+
+def test_only_the_third_look_in_a_row_without_an_answer_takes_it_back() -> None:
+    world = World.red_black(2, 2, ROUTES)
+    world.run_to("shift", share_permille=50)
+    for answers in (False, False, True, False, False):
+        world.judgements = {"ttft_p95": "holds" if answers else "unanswered"}
+        assert world.look().state == "running"
+        world.rollout = _looked(world, answers)
+    assert world.look().said == "3 times in a row there was no answer to ttft_p95"
+
+
+def _looked(world: World, answers: bool) -> Any:
+    from dataclasses import replace
+
+    return replace(world.rollout, unanswered_looks=0 if answers else world.rollout.unanswered_looks)
+
+
+def test_a_breach_takes_a_paused_one_back_too() -> None:
+    from dataclasses import replace
+
+    world = World.red_black(2, 2, ROUTES)
+    world.run_to("shift", share_permille=50)
+    world.rollout = replace(world.rollout, state="paused")
+    world.pass_time(1000)
+    assert not world.look().is_write
+    world.judgements = {"ttft_p95": "broken"}
+    assert world.look().state == "returning"
+
+
+def test_what_people_changed_meanwhile_stops_it_by_name_and_stays() -> None:
+    world = World.red_black(2, 2, ROUTES)
+    world.run_to("shift", share_permille=50)
+    world.routes["all"]["pools"] = {"old": 500, "other": 500}
+    decision = world.look()
+    assert (decision.state, decision.said[:45]) == ("paused", "somebody changed route 'all' meanwhile; resum")
+    world.judgements = {"ttft_p95": "broken"}
+    world.look()
+    assert world.routes["all"]["pools"] == {"old": 500, "other": 500}
+
+
+def test_a_persons_cordon_wins_over_the_choice_of_engines() -> None:
+    world = World.red_black(4, 2, ROUTES)
+    world.set("old-0", cordoned=True)
+    world.run_to("shift", share_permille=500)
+    assert world.serving("old") == ["old-1", "old-2"]
+
+
+@pytest.mark.parametrize(
+    ("go_on", "state", "said"),
+    [
+        (False, "paused", "too few requests to judge ttft_p95; resume goes on without"),
+        (True, "running", "went on without ttft_p95: too few requests"),
+    ],
+)
+def test_too_few_requests_are_waited_for_but_not_for_ever(go_on: bool, state: str, said: str) -> None:
+    world = World.red_black(2, 2, ROUTES, watch={"go_on_unjudged": go_on})
+    world.judgements = {"ttft_p95": "too_few"}
+    world.run_to("shift", share_permille=50)
+    world.pass_time(12)
+    assert world.look().said == "too few requests yet to judge ttft_p95"
+    world.pass_time(30)
+    decision = world.look()
+    assert (decision.state, decision.said) == (state, said)
+
+
+def test_what_is_in_the_way_ends_it_before_anything_moved() -> None:
+    world = World.red_black(2, 2, ROUTES)
+    before = world.configuration
+    world.gate = ("triton-vllm: known bad",)
+    world.run()
+    assert (world.rollout.state, world.configuration) == ("returned", before)
+    assert world.asked == [("new-0", "drain"), ("new-1", "drain")]
+
+
+def test_engines_that_never_come_up_end_it_at_the_limit() -> None:
+    world = World.red_black(2, 2, ROUTES)
+    world.set("new-0", up=False, allowed=frozenset())
+    world.look()
+    world.run()
+    failed = next(step for step in world.rollout.steps if step.state == "failed")
+    assert (failed.kind, world.rollout.state) == ("start", "returned")
+
+
+def test_engines_that_do_not_run_are_started_and_those_that_sleep_are_woken() -> None:
+    world = World.red_black(1, 3, ROUTES)
+    world.set("new-0", up=False)
+    world.set("new-1", condition="sleeping")
+    world.run_to("start")
+    assert world.asked == [("new-0", "start"), ("new-1", "wake")]
+
+
+# Rolling restart
+
+
+def test_a_restart_takes_one_engine_at_a_time_out_before_it_is_drained() -> None:
+    world = World.restarting(3)
+    while world.rollout.state == "running":
+        asked = len(world.asked)
+        world.look()
+        assert sum(bool(each.held_out_by) for each in world.engines.values()) <= 1
+        for name, _ in world.asked[asked:]:
+            assert world.engines[name].held_out_by == HOLDER
+        world.pass_time(2)
+    assert world.rollout.state == "done"
+    assert world.asked == [(f"e-{number}", action) for number in range(3) for action in ("drain", "restart")]
+    assert not any(each.held_out_by for each in world.engines.values())
+
+
+def test_nothing_is_drained_before_every_gateway_knows() -> None:
+    world = World.restarting(2)
+    world.pending = ("gateway/gw-1",)
+    for _ in range(20):
+        world.look()
+    assert world.asked == []
+    world.pending = ()
+    world.look()
+    world.look()
+    world.look()
+    assert world.asked == [("e-0", "drain")]
+
+
+@pytest.mark.parametrize(
+    ("endings", "capacity", "why"),
+    [
+        ({"drain": ActFacts("failed", "timeout")}, 1000, "could not drain: e-0 failed: timeout"),
+        ({"restart": ActFacts("failed", "did_not_serve")}, 1000, "could not restart: e-0 failed: did_not_serve"),
+        ({}, 900, "after 60 s not as it was: e-0: its KV capacity fell from 1,000 to 900 tokens"),
+    ],
+)
+def test_an_engine_that_fails_stops_it_with_the_others_untouched(
+    endings: dict[str, ActFacts], capacity: int, why: str
+) -> None:
+    world = World.restarting(3)
+    world.endings = endings
+    world.reach("drain")
+    world.set("e-0", kv_capacity_tokens=capacity)
+    said = ""
+    while world.rollout.state == "running":
+        said = world.look().said
+        world.pass_time(2)
+    assert (world.rollout.state, said) == ("failed", why)
+    assert {name for name, _ in world.asked} == {"e-0"}
+    assert [name for name, each in world.engines.items() if each.held_out_by] == ["e-0"]
+
+
+def test_a_node_that_vanishes_while_it_should_act_ends_it_at_the_limit() -> None:
+    world = World.restarting(2)
+    world.endings = {"drain": ActFacts("waiting")}
+    world.reach("drain")
+    world.look()
+    world.look()
+    world.set("e-0", silent=True)
+    assert not world.look().is_write
+    world.pass_time(61)
+    decision = world.look()
+    assert (decision.state, decision.said) == ("failed", "could not drain: the node of e-0 is not heard of")
+
+
+def test_a_capacity_may_fall_as_far_as_was_said() -> None:
+    world = World.restarting(1, capacity_may_fall_percent=20)
+    world.reach("drain")
+    world.set("e-0", kv_capacity_tokens=800)
+    world.run()
+    assert world.rollout.state == "done"

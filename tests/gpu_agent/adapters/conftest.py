@@ -1,0 +1,3 @@
+from __future__ import annotations
+
+from tests.simulator.conftest import start_engine as start_engine
