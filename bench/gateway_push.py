@@ -17,7 +17,7 @@ from typing import Any, cast
 import uvloop
 
 from bench.support.report import Targets, report
-from gateway.cli import calm_collector
+from gateway.collector import calm_collector
 from gateway.metrics import Metrics, Moment
 from gateway.push import SeriesPush
 from gateway.quota.metrics import LedgerMoment

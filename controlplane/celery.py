@@ -80,7 +80,7 @@ app.conf.update(
         # A write asks for it at once; this finds what time, agents and gateways did.
         "look-at-rollouts": {
             "task": "controlplane.rollouts.tasks.look",
-            "schedule": 2.0,
+            "schedule": 1.0,
             "options": {"expires": 10},
         },
         "retire-idle-versions": {

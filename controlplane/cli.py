@@ -21,7 +21,7 @@ from controlplane.batches import settings_rows as batch_rows
 from controlplane.core import oidc_rows
 from controlplane.core.kept import CannotStart
 from controlplane.demo.ports import FIRST_PORT_MAX
-from controlplane.fleet import manifest_command, version_commands
+from controlplane.fleet import act_commands, manifest_command, version_commands
 from controlplane.planner import plan_command, what_if_commands
 from controlplane.rollouts import commands as rollout_commands
 from controlplane.telemetry import settings_rows as telemetry_rows
@@ -34,17 +34,27 @@ _ROLE_HELP = "what it may do; docs/install.md tells of each (default: %(default)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; the exit status is 0 when it did what it says, 1 when not, 2 for a usage error."""
+    """Run one command; the exit status is 0 when it did what it says, 1 when not, 2 for a usage error.
+
+    141, as of a program that SIGPIPE ends, where nobody reads its output to the end: `headworks plan … | head`.
+    """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
     # Databases, logs and queued tasks hold what only this user may read, in a directory that may be older than we.
     os.umask(0o077)
     arguments = _parser().parse_args(argv)
     try:
         check_all((*rows.SETTINGS, *telemetry_rows.SETTINGS, *batch_rows.SETTINGS, *oidc_rows.SETTINGS))
-        return int(arguments.run(arguments) or 0)
+        status = int(arguments.run(arguments) or 0)
+        # Here, where a pipe without a reader is seen, and not by the interpreter as it ends.
+        sys.stdout.flush()
+        return status
     except (BadSetting, CannotStart) as error:
         print(f"headworks: {error}", file=sys.stderr)
         return 2 if isinstance(error, BadSetting) else 1
+    except BrokenPipeError:
+        # What is left in the buffer goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         return 130
 
@@ -93,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     join.add_argument("--name", default="", help="the only name it is good for (default: any)")
     config_commands.add_to(commands, _unit_from_shell)
     version_commands.add_to(commands, _unit_from_shell)
+    act_commands.add_to(commands, _unit_from_shell)
     rollout_commands.add_to(commands, _unit_from_shell)
     plan_command.add_to(commands)
     what_if_commands.add_to(commands, _unit_from_shell)
@@ -168,8 +179,11 @@ def _open_database() -> None:
 def _open_with_keys() -> None:
     """For a process that serves or works. Raises CannotStart."""
     _open_database()
+    from controlplane.batches.store import store
     from controlplane.core import start
 
+    # What it needs must be installed; whether it answers is seen when it is used.
+    store()
     with _plain_storage_trouble():
         start.settle_keys()
 

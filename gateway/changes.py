@@ -101,7 +101,7 @@ class Changes:
             if value == old and not whole:
                 continue
             told: tuple[tuple[int, float], ...] = ((now_ms, value),)
-            if value != old and known.at_ms[index] < before_ms:
+            if value != old and known.at_ms[index] < before_ms < now_ms:
                 told = ((before_ms, old), *told)
             known.values[index], known.at_ms[index] = value, now_ms
             yield Series(self._labels(family, values, sample), told)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ import uvloop
 
 from gateway import settings
 from gateway.batches.batches import Batches
+from gateway.collector import Collector, calm_collector
 from gateway.push import SeriesPush
 from gateway.server import (
     CannotStart,
@@ -37,8 +38,6 @@ from wire.target import TargetClient, TargetRefused
 from wire.target_options import TargetSettings, gateway_options
 
 log = logging.getLogger("headworks.gateway")
-# A full collection takes some 5 ms while so few requests run.
-_COLLECT_SECONDS, _QUIET_REQUESTS = 60, 50
 _TARGET = TargetSettings(
     settings.CONTROL_URL, settings.JOIN_TOKEN, settings.JOIN_TOKEN_FILE, settings.NAME, settings.STATE_DIR
 )
@@ -73,16 +72,6 @@ def _allow_many_sockets() -> None:
     """A stream holds two sockets; the usual soft limit of 1,024 files ends at 500 streams, far below the hard one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def calm_collector() -> None:
-    """Collections that no stream notices: of young objects in small numbers, and of all by `_collect_in_quiet` alone.
-
-    What is imported lives for ever and is left out. 2,000 streams are some 250,000 objects, which take 100 ms to walk.
-    Requests leave no rings behind (`Exchange.close`), so there is little to find.
-    """
-    gc.freeze()
-    gc.set_threshold(10_000, 5, 1_000_000)
 
 
 def _options(argv: Sequence[str] | None) -> Options:
@@ -124,7 +113,7 @@ async def serve(options: Options) -> int:
     running_lines = asyncio.create_task(batches.runner.run(), name="lines of batches")
     stop = asyncio.create_task(_until_asked_to_stop(), name="signal")
     renewing = asyncio.create_task(_renew(server, certificate), name="certificate")
-    collecting = asyncio.create_task(_collect_in_quiet(gateway), name="collector")
+    collecting = asyncio.create_task(Collector(gateway.running, time.monotonic).run(), name="collector")
     try:
         scheme = "" if certificate is None else "https://"
         log.info("gateway %s serves on %s%s:%d", options.enrolment.name, scheme, options.host, options.port)
@@ -162,13 +151,6 @@ async def _renew(server: Server, certificate: Certificate | None) -> None:
     asked = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, asked.set)
     await follow_certificate(server, certificate, asked)
-
-
-async def _collect_in_quiet(gateway: Gateway) -> None:
-    while True:
-        await asyncio.sleep(_COLLECT_SECONDS)
-        if len(gateway.running) <= _QUIET_REQUESTS:
-            gc.collect()
 
 
 async def _until_asked_to_stop() -> None:

@@ -227,7 +227,7 @@ class Exchange:
     def close(self) -> None:
         """The request has ended: nothing watches its client or sends to it any more.
 
-        Nor may anything that it holds lead back to it: the collector comes seldom (`cli`), and bodies are long.
+        Nor may anything that it holds lead back to it: the collector may come late (`collector`), and bodies are long.
         """
         self.stop_watching()
         heartbeat, self._heartbeat = self._heartbeat, None

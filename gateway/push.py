@@ -41,6 +41,8 @@ class SeriesPush:
         # Of the few that are sent every time.
         self._sent: Alive = {}
         self._sent_at_ms = 0
+        # In a thread, which goes on where the push is cancelled.
+        self._encoding: asyncio.Future[bytes] | None = None
 
     async def run(self) -> None:
         """Push, and send what waits, until cancelled."""
@@ -62,8 +64,9 @@ class SeriesPush:
     async def end(self) -> None:
         """Tell that all series end here, so that no query takes them for alive; once `run` was cancelled."""
         at_ms = max(self._gateway.unix_ms(), self._sent_at_ms + 1)
-        await self._put(chain(_stale(self._sent.values(), at_ms), self._changes.end(at_ms)))
-        self._sent = {}
+        if self._encoding is not None:
+            await asyncio.wait((self._encoding,))
+        await self._put(self._ends(at_ms))
 
     async def _push_in_time(self) -> None:
         loop = asyncio.get_running_loop()
@@ -76,16 +79,26 @@ class SeriesPush:
 
     async def _put(self, series: Iterator[Series]) -> None:
         rows = _rested(series)
-        while body := await asyncio.to_thread(_next_body, rows):
+        while body := await self._next(rows):
             await self._push.put_body(body)
+
+    async def _next(self, rows: Iterator[bytes]) -> bytes:
+        self._encoding = asyncio.ensure_future(asyncio.to_thread(_next_body, rows))
+        return await asyncio.shield(self._encoding)
 
     def _few(self, moment: Moment, named: Named, now_ms: int) -> Iterator[Series]:
         """One sample of each series that is sent every time, and an end for those that are no more."""
-        before, self._sent = self._sent, {}
+        alive = set()
         for labels, value in samples(self._gateway.metrics.few(moment), named, self._name):
-            self._sent[tuple(labels.items())] = labels
+            identity = tuple(labels.items())
+            alive.add(identity)
+            self._sent[identity] = labels
             yield Series(labels, ((now_ms, value),))
-        yield from _stale((labels for identity, labels in before.items() if identity not in self._sent), now_ms)
+        yield from _stale([self._sent.pop(each) for each in self._sent.keys() - alive], now_ms)
+
+    def _ends(self, at_ms: int) -> Iterator[Series]:
+        yield from _stale(self._sent.values(), at_ms)
+        yield from self._changes.end(at_ms)
 
 
 def samples(families: Iterable[Metric], named: Named, name: str) -> Iterator[tuple[Labels, float]]:

@@ -252,6 +252,7 @@ async def _pass_stream(x: Exchange, response: aiohttp.ClientResponse, placement:
         await _begin(x, reader)
     if not x.begun:
         raise EngineFailed("engine_error", "its stream ended before the first event")
+    placement.answered(x.used_tokens()[1], x.ask.sequences, x.gateway.now_ms(), x.body_write_seconds)
     x.settle()
     await x.end_stream(last + rest)
 

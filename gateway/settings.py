@@ -385,14 +385,14 @@ BATCH_CLASS = Setting(
 BATCH_HEADROOM_PERMILLE = Setting(
     "HEADWORKS_GATEWAY_BATCH_HEADROOM_PERMILLE",
     150,
-    "Share of a pool's KV cache, and of its own concurrency limit, that lines of batches leave to interactive "
-    "requests, which come in waves.",
+    "Share of a pool's KV cache, of the sequences that its engines run at once, and of its own concurrency limit, that "
+    "lines of batches leave to interactive requests, which come in waves.",
     whole_number(0, 900),
 )
 BATCH_TTFT_PERCENT = Setting(
     "HEADWORKS_GATEWAY_BATCH_TTFT_PERCENT",
-    115,
-    "Lines of batches become fewer where the time to first token of interactive requests (p90) is above so much of "
+    110,
+    "Lines of batches become fewer where the time to first token of interactive requests (p95) is above so much of "
     "what it was without lines, or above what their pool promises.",
     whole_number(101, 10_000),
 )

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from msgspec import UNSET
-
-from policy.adapters import routes_for, serves
-from policy.names import model_called
-from policy.routing import in_order
+from policy.adapters import serves
+from policy.names import may_call, model_called
+from policy.routing import in_order, routes_for
 from wire.problems import Problem
 from wire.snapshot import GatewaySnapshot, Override, Route, Snapshot, Tenant
 from wire.snapshot_checks import SnapshotRefused
@@ -26,23 +24,31 @@ class View:
     engines_of: Mapping[str, tuple[str, ...]]
     overrides_of: Mapping[tuple[str, str], tuple[Override, ...]]
     revision_header: tuple[bytes, bytes]
-    # By the models that are adapters: the rules as they hold for these.
-    adapted_routes: Mapping[str, Mapping[str, Route]]
+    # By model: the rules as they hold for it, of those that were asked for.
+    _routes_by_model: dict[str, Mapping[str, Route]] = field(default_factory=dict, repr=False, compare=False)
 
     def routes_for(self, model: str) -> Mapping[str, Route]:
         """The rules as they hold for requests for this model, in the order in which they are tried."""
-        return self.adapted_routes.get(model, self.routes)
+        found = self._routes_by_model.get(model)
+        if found is None:
+            found = routes_for(self.routes, model, self.snapshot.models[model], self.snapshot.pools)
+            self._routes_by_model[model] = found
+        return found
 
     def model_called(self, name: str, tenant: Tenant) -> str:
         """The model that a client's name for it stands for: where its tenant is pinned, that."""
         return model_called(name, tenant, self.snapshot.aliases)
 
     def models_for(self, tenant: Tenant) -> Iterator[str]:
-        """Models that the tenant may use and that some pool serves, and their aliases, by name."""
+        """What the tenant may call, by name: models that some pool serves, and their aliases."""
         served = self._served
-        allowed = served if tenant.models is UNSET else served & tenant.models.keys()
-        aliases = {name for name in self.snapshot.aliases if self.model_called(name, tenant) in allowed}
-        return iter(sorted(allowed | aliases))
+        models = {name for name in served if may_call(tenant, name, name)}
+        aliases = {
+            name
+            for name in self.snapshot.aliases
+            if (model := self.model_called(name, tenant)) in served and may_call(tenant, name, model)
+        }
+        return iter(sorted(models | aliases))
 
     @property
     def _served(self) -> set[str]:
@@ -76,7 +82,6 @@ def compile_view(snapshot: Snapshot, revision: int) -> View:
     for override in snapshot.overrides.values():
         overrides.setdefault((override.subject_kind, override.subject), []).append(override)
     routes = in_order(snapshot.routes)
-    adapted = {name: model for name, model in snapshot.models.items() if model.adapter is not UNSET}
     return View(
         revision=revision,
         snapshot=snapshot,
@@ -84,5 +89,4 @@ def compile_view(snapshot: Snapshot, revision: int) -> View:
         engines_of=MappingProxyType({pool: tuple(names) for pool, names in engines.items()}),
         overrides_of=MappingProxyType({subject: tuple(rows) for subject, rows in overrides.items()}),
         revision_header=(b"x-headworks-revision", b"%d" % revision),
-        adapted_routes={name: routes_for(routes, model, snapshot.pools) for name, model in adapted.items()},
     )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
+from policy.names import may_call
 from wire.snapshot import Key, Model, Tenant
 
 
@@ -61,7 +62,7 @@ def check_model(tenant: Tenant, asked: str, name: str, known: Container[str]) ->
     """`asked`: what the client calls the model `name`. Raises: NotAdmitted (`model_not_found`, `model_not_allowed`)."""
     if name not in known:
         raise NotAdmitted("model_not_found", f"the model {asked!r} does not exist", param="model")
-    if tenant.models is not UNSET and name not in tenant.models:
+    if not may_call(tenant, asked, name):
         raise NotAdmitted("model_not_allowed", f"the tenant may not use the model {asked!r}", param="model")
 
 

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from msgspec import UNSET, UnsetType
 
 from policy.capacity import tokens_held
-from policy.routing import any_size, in_order, names_hold
-from wire.snapshot import Match, Model, Route, ScheduledLimits, TemporaryLimits, Tenant
+from policy.names import models_of
+from policy.routing import any_size, in_order, names_hold, route_for
+from wire.snapshot import Alias, Match, Model, Pool, Route, ScheduledLimits, TemporaryLimits, Tenant
 
 # residence: a limit per minute and the measured residence. mean_context, longest_context: parallel requests, each as
 # long as was measured, or as may be. no_residence: only a limit per minute, and no residence is known. no_limit: none.
@@ -101,9 +103,14 @@ class Map:
     """Which pools each tenant reaches, by the routes as they are tried. Tenants alike in all that counts share it."""
 
     def __init__(
-        self, routes: Mapping[str, Route], models: Mapping[str, Model], priority_classes: Collection[str]
+        self,
+        routes: Mapping[str, Route],
+        models: Mapping[str, Model],
+        pools: Mapping[str, Pool],
+        priority_classes: Collection[str],
+        aliases: Mapping[str, Alias] = MappingProxyType({}),
     ) -> None:
-        self._models, self._classes = models, priority_classes
+        self._models, self._pools, self._classes, self._aliases = models, pools, priority_classes, aliases
         # Position → route; those that name tenants are looked up by them, as there may be one for each.
         self._for_all: list[tuple[int, Route]] = []
         self._for_some: dict[str, list[tuple[int, Route]]] = {}
@@ -125,7 +132,7 @@ class Map:
         own = self._for_some.get(name, [])
         alike = (
             tuple(position for position, _ in own),
-            _names(tenant.models),
+            models_of(tenant, self._aliases),
             _names(tenant.priority_classes),
             tenant.default_priority_class,
             tenant.max_tokens_cap,
@@ -139,14 +146,18 @@ class Map:
     def _walk(self, name: str, tenant: Tenant, own: list[tuple[int, Route]]) -> dict[str, Reach]:
         routes = [route for _, route in sorted([*self._for_all, *own], key=lambda each: each[0])]
         found: dict[str, Reach] = {}
+        allowed = models_of(tenant, self._aliases)
         for model_name, model in self._models.items():
-            if tenant.models is not UNSET and model_name not in tenant.models:
+            if allowed is not None and model_name not in allowed:
                 continue
             for priority_class in self._classes_of(tenant):
                 for route in routes:
                     if not names_hold(route.match, model_name, name, priority_class):
                         continue
-                    _add(found, route, _sizes(model, tenant, route.match))
+                    led = route_for(route, model_name, model, self._pools)
+                    if led is None:
+                        continue
+                    _add(found, led, _sizes(model, tenant, route.match))
                     if any_size(route.match):
                         break
         return found
@@ -189,7 +200,8 @@ def _sizes(model: Model, tenant: Tenant, match: Match) -> _Sizes | None:
 def _add(found: dict[str, Reach], route: Route, sizes: _Sizes | None) -> None:
     if route.pools is UNSET or sizes is None:
         return
-    ways = [(pool, Reach(permille, sizes.longest)) for pool, permille in route.pools.items() if permille]
+    whole = sum(route.pools.values())
+    ways = [(pool, Reach(-(-1000 * weight // whole), sizes.longest)) for pool, weight in route.pools.items() if weight]
     if route.cascade is not UNSET:
         if route.cascade.max_prompt_tokens is not UNSET:
             sizes = sizes._replace(prompt_tokens=min(sizes.prompt_tokens, route.cascade.max_prompt_tokens))

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
-from wire.snapshot import Match, NameSet, Route
+from policy.adapters import serves
+from wire.snapshot import Match, Model, NameSet, Pool, Route
 
 # Of the names that a rule is for; it may be for thousands.
 _NAMES_SAID = 5
@@ -53,6 +55,28 @@ def in_order(routes: Mapping[str, Route]) -> dict[str, Route]:
     return dict(sorted(routes.items(), key=lambda item: (item[1].order, item[0])))
 
 
+def routes_for(ordered: Mapping[str, Route], name: str, model: Model, pools: Mapping[str, Pool]) -> dict[str, Route]:
+    """The rules, in their order, as they hold for requests for the model `name`; see `route_for`."""
+    led = ((rule, route_for(route, name, model, pools)) for rule, route in ordered.items())
+    return {rule: route for rule, route in led if route is not None}
+
+
+def route_for(route: Route, name: str, model: Model, pools: Mapping[str, Pool]) -> Route | None:
+    """A rule as it holds for requests for the model `name`; None where it is passed over.
+
+    One that names the model leads to its pools whatever they serve: somebody wanted it so. One for any model leads to
+    those of its pools that serve the one that is asked for, and is passed over where none does. An adapter is led to
+    pools that hold it alone, since engines of others would answer as their base model.
+    """
+    if route.pools is UNSET or (route.match.models is not UNSET and model.adapter is UNSET):
+        return route
+    drawn = {pool: weight for pool, weight in route.pools.items() if serves(pools[pool], name, model)}
+    if not any(drawn.values()):
+        return None
+    fallbacks = {pool: each for pool, each in (route.fallbacks or {}).items() if serves(pools[pool], name, model)}
+    return msgspec.structs.replace(route, pools=drawn, fallbacks=fallbacks)
+
+
 def choose_route(ordered: Mapping[str, Route], request: RequestFacts, draw: float) -> RouteResult:
     """Try the rules, which stand as `in_order` gives them. `draw` in [0, 1) picks among the pools by weight."""
     for name, route in ordered.items():
@@ -66,13 +90,21 @@ def choose_route(ordered: Mapping[str, Route], request: RequestFacts, draw: floa
     return RouteResult("no_route", "", (), "")
 
 
-def match_route(routes: Mapping[str, Route], request: RequestFacts, draw: float) -> RouteResult:
-    """As `choose_route`, from rules in any order, with every rule that was looked at in `tried`."""
+def match_route(
+    routes: Mapping[str, Route], request: RequestFacts, draw: float, led: Mapping[str, Route] | None = None
+) -> RouteResult:
+    """As `choose_route`, from rules in any order, with every rule that was looked at in `tried`.
+
+    `led`: the rules as `routes_for` gives them for the model; those that it passed over are told of.
+    """
     ordered = in_order(routes)
-    result = choose_route(ordered, request, draw)
+    result = choose_route(ordered if led is None else led, request, draw)
     tried: list[Tried] = []
     for name, route in ordered.items():
-        tried.append(Tried(name, why_not(route.match, request)))
+        mismatch = why_not(route.match, request)
+        if not mismatch and led is not None and name not in led:
+            mismatch = f"none of its pools serves model {request.model!r}"
+        tried.append(Tried(name, mismatch))
         if name == result.rule:
             break
     return result._replace(tried=tuple(tried))

@@ -11,13 +11,14 @@ import sys
 import msgspec
 
 from simulator.fit import fit
-from simulator.what_if import ASK_MAX_BYTES, BAD_ASK, answer
+from simulator.what_if import ASK_MAX_BYTES, BAD_ASK, answer, bound_memory
 from wire.calibration import read_json
 from wire.problems import Problem
 from wire.what_if import BadAsk
 
 
 def main() -> int:
+    bound_memory()
     text = sys.stdin.buffer.read(ASK_MAX_BYTES + 1)
     try:
         if len(text) > ASK_MAX_BYTES:

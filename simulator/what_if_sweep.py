@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.process
 import os
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -24,6 +28,10 @@ class OverTime(RuntimeError):
     """The runs took longer than `limit_seconds`."""
 
 
+class RunDied(RuntimeError):
+    """A process of the runs ended before they had."""
+
+
 class _Item(NamedTuple):
     point: int
     load: int
@@ -31,7 +39,7 @@ class _Item(NamedTuple):
 
 
 def sweep(ask: Ask, told: Told) -> dict[str, Any]:
-    """Run every point that an engine would start with. Raises OverTime."""
+    """Run every point that an engine would start with. Raises OverTime, RunDied."""
     began = time.monotonic()
     tried = points(ask)
     cannot = {index: why for index, point in enumerate(tried) if (why := _cannot(ask, point))}
@@ -79,16 +87,11 @@ def _run_all(
     told(0, len(items))
     if not items:
         return outcomes
-    # Spawned: each ends by itself when this process is gone.
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(processes_for(ask, len(items)), _begin, (ask, tried)) as pool:
-        results = pool.imap_unordered(_run, items)
+    with _working(ask, tried, items) as working:
         while len(outcomes) < len(items):
-            try:
-                item, outcome = results.next(LOOK_SECONDS)
+            for ready in wait(list(working), LOOK_SECONDS):
+                item, outcome = _received(ready, working)
                 outcomes[item] = outcome
-            except multiprocessing.TimeoutError:
-                pass
             told(len(outcomes), len(items))
             if time.monotonic() > deadline and len(outcomes) < len(items):
                 raise OverTime(
@@ -98,17 +101,53 @@ def _run_all(
     return outcomes
 
 
-_asked: tuple[Ask, Sequence[Point]]
+Working = dict[Any, multiprocessing.process.BaseProcess]
 
 
-def _begin(ask: Ask, tried: Sequence[Point]) -> None:
-    global _asked
-    _asked = ask, tried
+@contextmanager
+def _working(ask: Ask, tried: Sequence[Point], items: Sequence[_Item]) -> Iterator[Working]:
+    """Processes that share the items; ended in the end, whatever became of them."""
+    # Neighbours are alike: shuffled, each process has as much to do.
+    shuffled = random.Random(0).sample(items, len(items))
+    processes = processes_for(ask, len(items))
+    # Spawned: each ends by itself, at the next outcome, when this process is gone.
+    context = multiprocessing.get_context("spawn")
+    working: Working = {}
+    try:
+        for index in range(processes):
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(
+                target=_run_each, args=(ask, tried, shuffled[index::processes], sender), daemon=True
+            )
+            process.start()
+            working[receiver] = process
+            # Held by the process alone, so that its end is seen.
+            sender.close()
+        yield working
+    finally:
+        for left in working.values():
+            left.kill()
+            left.join()
 
 
-def _run(item: _Item) -> tuple[_Item, Outcome]:
-    ask, tried = _asked
-    return item, Run(ask, tried[item.point], ask.loads[item.load], item.seed).outcome()
+def _received(ready: Any, working: Working) -> tuple[_Item, Outcome]:
+    """What a process has sent; it has no more once all of it has come. Raises RunDied."""
+    try:
+        item, outcome, is_last = ready.recv()
+    except EOFError:
+        dead = working[ready]
+        dead.join()
+        message = f"a process of the runs ended with status {dead.exitcode}; is there enough memory?"
+        raise RunDied(f"{message} Give smaller loads, or fewer measured_seconds") from None
+    if is_last:
+        working.pop(ready).join()
+    return item, outcome
+
+
+def _run_each(ask: Ask, tried: Sequence[Point], items: Sequence[_Item], sender: Connection) -> None:
+    for number, item in enumerate(items, 1):
+        outcome = Run(ask, tried[item.point], ask.loads[item.load], item.seed).outcome()
+        sender.send((item, outcome, number == len(items)))
 
 
 def _cannot(ask: Ask, point: Point) -> str | None:

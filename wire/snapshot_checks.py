@@ -50,10 +50,11 @@ def gateway_references(snapshot: GatewaySnapshot) -> list[Problem]:
     """
     s = snapshot
     problems: list[Problem] = []
+    callable_names = s.models.keys() | s.aliases.keys()
     for name, tenant in s.tenants.items():
         path = pointer("/tenants", name)
         classes, default = tenant.priority_classes or {}, tenant.default_priority_class
-        problems += _missing(f"{path}/models", "model", tenant.models or {}, s.models)
+        problems += _missing(f"{path}/models", "model", tenant.models or {}, callable_names)
         problems += _missing(f"{path}/priority_classes", "priority class", classes, s.priority_classes)
         if isinstance(default, str):
             problems += _unknown(f"{path}/default_priority_class", "priority class", default, s.priority_classes)

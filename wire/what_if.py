@@ -14,21 +14,25 @@ from msgspec import Meta, Struct, field
 from wire.problems import Problem, type_problems
 from wire.sketches import Counts, middle_of
 
-RATE_MAX = 10_000.0
+# A slower one has no request in any run.
+RATE_MIN, RATE_MAX = 1e-4, 10_000.0
 MINUTES_MAX = 31 * 24 * 60
 POINTS_MAX, SEEDS_MAX, PROCESSES_MAX = 400, 16, 64
 # Some 20 minutes of one core.
 SIMULATED_TOKENS_MAX = 10**9
+# Of one run, whose requests are all in memory in the end.
+REQUESTS_MAX = 2_000_000
 # Of arrivals that go on while what was measured still runs, at most.
 DRAIN_SECONDS = 60.0
 
 _Ms = Annotated[int, Meta(ge=1, le=3_600_000)]
 _Seconds = Annotated[float, Meta(ge=0, le=10)]
-_Setting = Annotated[int, Meta(ge=1, le=1_048_576)]
+SETTING_MAX = 2**20
+_Setting = Annotated[int, Meta(ge=1, le=SETTING_MAX)]
 _Settings = Annotated[list[_Setting], Meta(min_length=1, max_length=32)]
 _Replicas = Annotated[list[Annotated[int, Meta(ge=1, le=256)]], Meta(min_length=1, max_length=16)]
 _KvCapacities = Annotated[list[Annotated[int, Meta(ge=16, le=2**40)]], Meta(min_length=1, max_length=16)]
-_Loads = Annotated[list[Annotated[float, Meta(gt=0, le=100)]], Meta(min_length=1, max_length=16)]
+_Loads = Annotated[list[Annotated[float, Meta(ge=0.01, le=100)]], Meta(min_length=1, max_length=16)]
 Lengths = Annotated[Counts, Meta(min_length=1)]
 
 
@@ -62,7 +66,7 @@ class Arrivals(Struct, frozen=True, forbid_unknown_fields=True):
     Poisson, less is burstier.
     """
 
-    rate_per_second: Annotated[float, Meta(gt=0, le=RATE_MAX)] | None = None
+    rate_per_second: Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX)] | None = None
     minutes: Annotated[list[Annotated[int, Meta(ge=0, le=60 * int(RATE_MAX))]], Meta(max_length=MINUTES_MAX)] = []
     burstiness: Annotated[float, Meta(ge=0.05, le=100)] = 1.0
 
@@ -97,18 +101,12 @@ class Ask(Struct, frozen=True, forbid_unknown_fields=True):
     slo: Slo
     max_num_seqs: _Settings
     max_num_batched_tokens: _Settings
-    replicas: Annotated[list[Annotated[int, Meta(ge=1, le=256)]], Meta(min_length=1, max_length=16)] = field(
-        default_factory=lambda: [1]
-    )
-    kv_capacity_tokens: Annotated[list[Annotated[int, Meta(ge=16, le=2**40)]], Meta(min_length=1, max_length=16)] = (
-        field(default_factory=lambda: [400_000])
-    )
+    replicas: _Replicas = field(default_factory=lambda: [1])
+    kv_capacity_tokens: _KvCapacities = field(default_factory=lambda: [400_000])
     gateway: Gateway | None = None
     max_model_len_tokens: Annotated[int, Meta(ge=2, le=100_000_000)] = 8192
     speed: Speed = Speed()
-    loads: Annotated[list[Annotated[float, Meta(gt=0, le=100)]], Meta(min_length=1, max_length=16)] = field(
-        default_factory=lambda: [1.0]
-    )
+    loads: _Loads = field(default_factory=lambda: [1.0])
     seeds: Annotated[int, Meta(ge=1, le=SEEDS_MAX)] = 3
     warm_up_seconds: Annotated[float, Meta(ge=0, le=3600)] = 30.0
     measured_seconds: Annotated[float, Meta(ge=1, le=86_400)] = 180.0
@@ -135,6 +133,13 @@ def points(ask: Ask) -> list[Point]:
         for seqs in sorted(set(ask.max_num_seqs))
         for batched in sorted(set(ask.max_num_batched_tokens))
     ]
+
+
+def number_of_points(ask: Ask) -> int:
+    """How many `points` there are, without making them."""
+    concurrencies = ask.gateway.max_concurrency if ask.gateway else [None]
+    tried = (ask.replicas, ask.kv_capacity_tokens, concurrencies, ask.max_num_seqs, ask.max_num_batched_tokens)
+    return math.prod(len(set(values)) for values in tried)
 
 
 class BadAsk(ValueError):
@@ -182,7 +187,11 @@ def _problems(ask: Ask) -> list[Problem]:
     for name in ("prompt_tokens", "output_tokens"):
         if len({bucket for bucket, _ in getattr(ask, name)}) < len(getattr(ask, name)):
             found.append(Problem(f"/{name}", "repeated", "a bucket stands there twice"))
-    number = len(points(ask))
+    requests = peak_rate * (ask.warm_up_seconds + ask.measured_seconds)
+    if requests > REQUESTS_MAX:
+        says = f"{requests:,.0f} requests would come in one run, {REQUESTS_MAX:,} at most: give fewer, or smaller loads"
+        found.append(Problem("/measured_seconds", "too_much", says))
+    number = number_of_points(ask)
     if number > POINTS_MAX:
         says = f"{number} combinations of settings; {POINTS_MAX} at most, so give fewer values"
         found.append(Problem("/", "too_many_points", says))
@@ -198,9 +207,9 @@ def _problems(ask: Ask) -> list[Problem]:
 
 def simulated_tokens(ask: Ask) -> float:
     """How many output tokens all runs make, about."""
-    mean = sum(middle_of(bucket) * count for bucket, count in ask.output_tokens) / sum(
-        count for _, count in ask.output_tokens
-    )
+    # An answer has one token at least.
+    tokens = sum(max(1, middle_of(bucket)) * count for bucket, count in ask.output_tokens)
+    mean = tokens / sum(count for _, count in ask.output_tokens)
     seconds = ask.warm_up_seconds + ask.measured_seconds
     requests = ask.arrivals.mean_per_second * math.fsum(ask.loads) * seconds
-    return requests * mean * len(points(ask)) * ask.seeds
+    return requests * mean * number_of_points(ask) * ask.seeds

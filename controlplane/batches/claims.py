@@ -21,26 +21,23 @@ class Lost(Exception):
 class Claim:
     """Made by `claim`. Every write of the work goes through it, in the write's own transaction."""
 
-    def __init__(self, batch_id: str, until: datetime) -> None:
-        self._batch_id, self._until = batch_id, until
+    def __init__(self, batch_id: str, status: str, until: datetime) -> None:
+        self._batch_id, self._status, self._until = batch_id, status, until
 
     def hold(self) -> None:
         """Go on. Raises Lost."""
         until = max(timezone.now() + _HOLDS, self._until + timedelta(microseconds=1))
-        if not self._mine().update(worked_until=until):
+        if not self._mine().filter(status=self._status).update(worked_until=until):
             raise Lost(self._batch_id)
         self._until = until
 
-    def move(self, at: str, **changes: Any) -> bool:
-        """Change the batch if it still has this status, and let go of it; whether it had. Raises Lost."""
-        if self._mine().filter(status=at).update(worked_until=None, said="", **changes):
-            return True
-        self.hold()
-        self.let_go()
-        return False
+    def move(self, **changes: Any) -> None:
+        """Bring the batch to its next stage, and let go of it. Raises Lost."""
+        if not self._mine().filter(status=self._status).update(worked_until=None, said="", **changes):
+            raise Lost(self._batch_id)
 
     def let_go(self, said: str = "") -> None:
-        """The work is not done: the next sweep tries again."""
+        """The work is not done: the next sweep tries again. Nothing where another worker has the batch by now."""
         self._mine().update(worked_until=None, said=said)
 
     def _mine(self) -> Any:
@@ -51,4 +48,4 @@ def claim(batch: Batch, now: datetime) -> Claim | None:
     """None where another worker has it."""
     until = now + _HOLDS
     free = Batch.objects.filter(Q(worked_until=None) | Q(worked_until__lte=now), pk=batch.pk, status=batch.status)
-    return Claim(batch.pk, until) if free.update(worked_until=until) else None
+    return Claim(batch.pk, batch.status, until) if free.update(worked_until=until) else None

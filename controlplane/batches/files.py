@@ -6,8 +6,10 @@ names, which `prune` finds.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import islice
 
 from django.db import transaction
 from django.db.models import Q, Sum
@@ -17,6 +19,8 @@ from controlplane.batches.models import OPEN, Batch, File, Purpose
 from controlplane.batches.refusals import bad_upload, files_full, in_use, no_file, too_large
 from controlplane.batches.store import Store, new_id
 from wire.canonical import Document
+
+log = logging.getLogger(__name__)
 
 FILENAME_MAX_CHARACTERS = 255
 EXPIRES_AT_LEAST_SECONDS = 3600
@@ -56,7 +60,7 @@ def upload(
                 expires_at=expires_at(now, expires_seconds),
             )
     except BaseException:
-        store.delete(file_id)
+        _drop(store, file_id)
         raise
 
 
@@ -96,7 +100,7 @@ def delete(store: Store, tenant: str, file_id: str) -> None:
         if reader is not None:
             raise in_use(file_id, reader.pk)
         file.delete()
-    store.delete(file_id)
+    _drop(store, file_id)
 
 
 def describe(file: File) -> Document:
@@ -121,20 +125,27 @@ def prune(store: Store, now: datetime) -> int:
     )
     File.objects.filter(pk__in=expired).delete()
     for file_id in expired:
-        store.delete(file_id)
+        _drop(store, file_id)
     return len(expired) + _prune_orphans(store)
 
 
 def _prune_orphans(store: Store) -> int:
-    old = list(store.old_names(_ORPHAN_SECONDS))
-    ids = [file_id for file_id, _ in old if file_id]
-    named: set[str] = set()
-    for start in range(0, len(ids), _PRUNED_AT_ONCE):
-        named |= set(File.objects.filter(pk__in=ids[start : start + _PRUNED_AT_ONCE]).values_list("pk", flat=True))
-    gone = [path for file_id, path in old if file_id not in named]
-    for path in gone:
-        path.unlink(missing_ok=True)
-    return len(gone)
+    gone, old = 0, store.old_ids(_ORPHAN_SECONDS)
+    while ids := list(islice(old, _PRUNED_AT_ONCE)):
+        named = set(File.objects.filter(pk__in=ids).values_list("pk", flat=True))
+        for file_id in ids:
+            if file_id not in named:
+                store.delete(file_id)
+                gone += 1
+    return gone + store.drop_halves(_ORPHAN_SECONDS)
+
+
+def _drop(store: Store, file_id: str) -> None:
+    """A content that nobody names any more: `prune` finds what cannot be deleted now."""
+    try:
+        store.delete(file_id)
+    except OSError as error:
+        log.warning("%s is left until it can be deleted: %s", file_id, error)
 
 
 def _need_room(tenant: str, size_bytes: int) -> None:

@@ -7,13 +7,15 @@ faster.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
 from django.db import transaction
 from django.db.models import Count, F, Q, QuerySet
+from django.utils import timezone
 
 from controlplane.batches import settings_rows as rows
 from controlplane.batches import waking, written
@@ -44,7 +46,7 @@ class Due(NamedTuple):
 
 
 def lease(store: Store, gateway: str, asked: LeaseRequest, now: datetime) -> list[LeasedLine]:
-    """Lines for what the gateway has room for, each of them its own until the lease ends."""
+    """Lines for what the gateway has room for, each of them its own until the lease ends. Raises OSError."""
     open_batches = Batch.objects.filter(status=Status.IN_PROGRESS, stops_at__gt=now).exclude(tenant__in=asked.resting)
     by_tenant: dict[str, list[str]] = {}
     for pk, tenant in open_batches.order_by("stops_at", "pk").values_list("pk", "tenant"):
@@ -127,31 +129,61 @@ class _Body(msgspec.Struct):
 
 
 def _with_bodies(store: Store, claimed: Sequence[int]) -> list[LeasedLine]:
-    found = Line.objects.filter(pk__in=claimed).select_related("batch").order_by("batch_id", "number")
-    given = []
-    for line in found:
-        try:
-            with store.open(line.batch.input_file_id) as file:
-                file.seek(line.offset_bytes)
+    """Raises OSError where the store is out of order, and the lines are due again as if nobody had taken them."""
+    found = list(Line.objects.filter(pk__in=claimed).select_related("batch").order_by("batch_id", "number"))
+    given: list[LeasedLine] = []
+    try:
+        for _, lines in groupby(found, key=lambda line: line.batch_id):
+            given += _of_one_file(store, list(lines))
+    except OSError:
+        _put_back(found)
+        raise
+    return given
+
+
+def _of_one_file(store: Store, lines: Sequence[Line]) -> Iterator[LeasedLine]:
+    """Raises OSError, but not where the file is gone or holds something else: these lines have failed."""
+    batch = lines[0].batch
+    try:
+        file = store.open(batch.input_file_id)
+    except FileNotFoundError:
+        for line in lines:
+            _fail_lost(line)
+        return
+    with file:
+        for line in lines:
+            file.seek(line.offset_bytes)
+            try:
                 body = msgspec.json.decode(file.read(line.size_bytes), type=_Body).body
-        except (FileNotFoundError, msgspec.MsgspecError):
-            mine = Line.objects.filter(pk=line.pk, lease=line.lease)
-            _fail(mine, "input_lost", "the batch's file is not what it was any more")
-            continue
-        given.append(
-            LeasedLine(
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                _fail_lost(line)
+                continue
+            yield LeasedLine(
                 id=line.pk,
                 lease=line.lease,
-                batch=line.batch_id,
-                tenant=line.batch.tenant,
-                endpoint=line.batch.endpoint,
+                batch=batch.pk,
+                tenant=batch.tenant,
+                endpoint=batch.endpoint,
                 model=line.model,
                 tries=line.tries,
-                ends_at_ms=epoch_ms(line.batch.stops_at),
+                ends_at_ms=epoch_ms(batch.stops_at),
                 body=body,
             )
-        )
-    return given
+
+
+def _fail_lost(line: Line) -> None:
+    _fail(
+        Line.objects.filter(pk=line.pk, lease=line.lease),
+        "input_lost",
+        "the batch's file is not what it was any more",
+    )
+
+
+def _put_back(lines: Iterable[Line]) -> None:
+    with transaction.atomic():
+        for line in sorted(lines, key=lambda line: line.pk):
+            mine = Line.objects.filter(pk=line.pk, lease=line.lease, state=LineState.LEASED)
+            mine.update(state=LineState.WAITING, gateway="", tries=F("tries") - 1, due_at=timezone.now())
 
 
 def renew(held: Iterable[HeldLine], now: datetime) -> list[int]:

@@ -42,25 +42,22 @@ class Raw(NamedTuple):
     text: bytes | None
 
 
-def read(store: Store, batch: Batch, claim: Claim, now: datetime) -> bool:
-    """Make the rows, and let gateways have them; False where somebody cancelled it meanwhile. Raises OSError, Lost."""
+def read(store: Store, batch: Batch, claim: Claim, now: datetime) -> None:
+    """Make the rows, and let gateways have them. Raises OSError, Lost where somebody cancelled it meanwhile."""
     Line.objects.filter(batch=batch).delete()
     try:
         with store.open(batch.input_file_id) as file:
             good, broken = _make_rows(batch, claim, file, now)
     except FileNotFoundError:
-        return _refuse(batch, claim, [_error("file_not_found", "the batch's file is gone", None)], now)
+        _refuse(batch, claim, [_error("file_not_found", "the batch's file is gone", None)], now)
+        return
     except NotTaken as error:
-        return _refuse(batch, claim, error.errors, now)
+        _refuse(batch, claim, error.errors, now)
+        return
     if not good:
-        return _refuse(batch, claim, broken[:_ERRORS_TOLD], now)
-    return claim.move(
-        Status.VALIDATING,
-        status=Status.IN_PROGRESS,
-        in_progress_at=now,
-        total=good + len(broken),
-        failed=len(broken),
-    )
+        _refuse(batch, claim, broken[:_ERRORS_TOLD], now)
+        return
+    claim.move(status=Status.IN_PROGRESS, in_progress_at=now, total=good + len(broken), failed=len(broken))
 
 
 def _make_rows(batch: Batch, claim: Claim, file: BinaryIO, now: datetime) -> tuple[int, list[Document]]:
@@ -119,12 +116,10 @@ def _store(made: list[Line], claim: Claim) -> None:
         Line.objects.bulk_create(made)
 
 
-def _refuse(batch: Batch, claim: Claim, errors: list[Document], now: datetime) -> bool:
+def _refuse(batch: Batch, claim: Claim, errors: list[Document], now: datetime) -> None:
     with transaction.atomic():
-        moved = claim.move(Status.VALIDATING, status=Status.FAILED, failed_at=now, errors=errors)
-        if moved:
-            Line.objects.filter(batch=batch).delete()
-    return moved
+        claim.move(status=Status.FAILED, failed_at=now, errors=errors)
+        Line.objects.filter(batch=batch).delete()
 
 
 def _error(code: str, message: str, line: int | None) -> Document:

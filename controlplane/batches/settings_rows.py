@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from controlplane import settings_rows as rows
-from wire.settings import Setting, path, whole_number
+from wire.settings import Setting, base_url, path, whole_number
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,62}")
+
+
+def bucket(text: str) -> str:
+    if not _BUCKET.fullmatch(text):
+        raise ValueError("give the name of a bucket: 3 to 63 letters, digits, dots and hyphens")
+    return text
+
 
 DIR: Setting[Path | None] = Setting(
     "HEADWORKS_BATCH_DIR",
@@ -14,6 +24,31 @@ DIR: Setting[Path | None] = Setting(
     "directory.",
     path,
 )
+S3_BUCKET = Setting(
+    "HEADWORKS_BATCH_S3_BUCKET",
+    "",
+    "Bucket of the files of batches, which then lie in no folder. Needs the extra `s3`.",
+    bucket,
+)
+S3_ENDPOINT_URL = Setting(
+    "HEADWORKS_BATCH_S3_ENDPOINT_URL",
+    "",
+    "Where that bucket is, such as https://minio.example:9000. Empty: at AWS, or as AWS_ENDPOINT_URL_S3 says.",
+    base_url,
+)
+S3_REGION = Setting(
+    "HEADWORKS_BATCH_S3_REGION",
+    "",
+    "The bucket's region. Empty: as AWS_DEFAULT_REGION says, or us-east-1, which stores of one's own mostly take.",
+    str,
+)
+S3_ACCESS_KEY = Setting(
+    "HEADWORKS_BATCH_S3_ACCESS_KEY",
+    "",
+    "Id of the key that opens the bucket. Empty: credentials where AWS' own clients look for them.",
+    str,
+)
+S3_SECRET_KEY = Setting("HEADWORKS_BATCH_S3_SECRET_KEY", "", "The secret of that key.", str, secret=True, in_file=True)
 FILE_MAX_BYTES = Setting(
     "HEADWORKS_BATCH_FILE_MAX_BYTES",
     209_715_200,

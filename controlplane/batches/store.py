@@ -1,16 +1,11 @@
-"""Where the contents of files lie: one file an id in a folder. A content is there whole, or not at all."""
+"""Where the contents of files lie: in a folder, or in a bucket where a setting names one."""
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import tempfile
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from controlplane.batches import settings_rows as rows
 
@@ -26,58 +21,31 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-class Store:
-    """The contents in one folder, which is made when something is put into it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+class Store(Protocol):
+    """Contents by the id of their file. One is there whole, or not at all. All raise OSError."""
 
     def put(self, file_id: str, parts: Iterable[bytes]) -> int:
-        """Keep a content in place of what was there; its size in bytes. Raises OSError, and what was there stays."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        size = 0
-        handle, name = tempfile.mkstemp(prefix=f"{file_id}.", suffix=".part", dir=self._folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                for part in parts:
-                    file.write(part)
-                    size += len(part)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self._path(file_id))
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
-        return size
+        """Keep a content in place of what was there; its size in bytes. What was there stays where it fails."""
 
     def open(self, file_id: str) -> BinaryIO:
-        """Raises FileNotFoundError."""
-        return self._path(file_id).open("rb")
-
-    def parts(self, file_id: str) -> Iterator[bytes]:
-        """Raises FileNotFoundError at the first of them."""
-        with self.open(file_id) as file:
-            while part := file.read(PART_BYTES):
-                yield part
+        """To be read, from anywhere in it. Raises FileNotFoundError."""
 
     def delete(self, file_id: str) -> None:
-        self._path(file_id).unlink(missing_ok=True)
+        """Nothing where there is none."""
 
-    def old_names(self, older_than_seconds: float) -> Iterator[tuple[str, Path]]:
-        """(id, or empty for half of one, path) of what was last written so long ago."""
-        if not self._folder.is_dir():
-            return
-        for path in self._folder.iterdir():
-            with suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime >= older_than_seconds:
-                    yield path.name if is_id(path.name) else "", path
+    def old_ids(self, older_than_seconds: float) -> Iterator[str]:
+        """Contents that were written so long ago."""
 
-    def _path(self, file_id: str) -> Path:
-        if not is_id(file_id):
-            raise FileNotFoundError(file_id)
-        return self._folder / file_id
+    def drop_halves(self, older_than_seconds: float) -> int:
+        """Forget what somebody began to write so long ago and never ended; answers how many."""
 
 
 def store() -> Store:
-    return Store(rows.folder())
+    """As the settings say. Raises CannotStart where they want what is not here."""
+    if rows.S3_BUCKET.read():
+        from controlplane.batches.bucket import bucket_of_settings
+
+        return bucket_of_settings()
+    from controlplane.batches.folder import Folder
+
+    return Folder(rows.folder())

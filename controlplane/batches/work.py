@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from django.db import transaction
 from django.utils import timezone
 
 from controlplane.batches import lines, reading, writing
@@ -14,6 +15,7 @@ from controlplane.batches.models import OPEN, Batch, LineState, Status
 from controlplane.batches.store import Store, new_id
 
 log = logging.getLogger(__name__)
+_SAID_CHARACTERS = Batch._meta.get_field("said").max_length
 
 
 def sweep(store: Store) -> int:
@@ -35,12 +37,21 @@ def _end_lines(batch: Batch, now: datetime) -> bool:
         ended = lines.give_up(batch.pk, LineState.EXPIRED, now)
     else:
         ended = not batch.lines.filter(due_at__isnull=False).exists()
-    if not ended:
-        return False
-    mine = Batch.objects.filter(pk=batch.pk, status=batch.status)
-    return bool(
-        mine.update(status=Status.FINALIZING, finalizing_at=now, output_file_id=new_id(), error_file_id=new_id())
-    )
+    return ended and _finalize(batch, now)
+
+
+def _finalize(batch: Batch, now: datetime) -> bool:
+    """Whether it is at that stage by this call, and no line of it is open."""
+    with transaction.atomic():
+        mine = Batch.objects.filter(pk=batch.pk, status=batch.status)
+        moved = mine.update(
+            status=Status.FINALIZING, finalizing_at=now, output_file_id=new_id(), error_file_id=new_id()
+        )
+        # Whoever still read its file while it was cancelled may have made lines. From here on nobody does.
+        if batch.lines.filter(due_at__isnull=False).exists():
+            transaction.set_rollback(True)
+            return False
+    return bool(moved)
 
 
 def _work(store: Store, batch_id: str) -> bool:
@@ -50,16 +61,22 @@ def _work(store: Store, batch_id: str) -> bool:
     if batch is None or mine is None:
         return False
     try:
-        return _WORK[Status(batch.status)](store, batch, mine, timezone.now())
+        _WORK[Status(batch.status)](store, batch, mine, timezone.now())
     except Lost:
-        return False
+        mine.let_go()
     except OSError as error:
         log.error("%s cannot go on: %s", batch_id, error)
-        mine.let_go(f"the folder of batches: {error.strerror or type(error).__name__}")
-        return False
+        mine.let_go(f"files of batches: {error.strerror or type(error).__name__}"[:_SAID_CHARACTERS])
+    except Exception:
+        # The others shall go on.
+        log.exception("%s cannot go on", batch_id)
+        mine.let_go("an error of this program; a worker's log has it")
+    else:
+        return True
+    return False
 
 
-_WORK: dict[Status, Callable[[Store, Batch, Claim, datetime], bool]] = {
+_WORK: dict[Status, Callable[[Store, Batch, Claim, datetime], None]] = {
     Status.VALIDATING: reading.read,
     Status.FINALIZING: writing.write,
 }

@@ -6,8 +6,10 @@ A gateway has looked at the tenant's key and says whose it is, as it does of eve
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Annotated, Any, BinaryIO, Literal
 
@@ -33,7 +35,9 @@ from wire.batches import TENANT_HEADER, LeaseAnswer, LeaseRequest, Renewal, Rene
 from wire.canonical import Document
 
 router = Router(tags=["targets"])
+log = logging.getLogger(__name__)
 _TENANT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_TROUBLE_LASTS_SECONDS = 30
 _FILES_A_PAGE, _BATCHES_A_PAGE = 10_000, 100
 _EXPIRES_FIELD = "expires_after[seconds]"
 After = Annotated[str, Query(max_length=64, pattern=r"^[^\x00]*$")]
@@ -56,6 +60,16 @@ def _tenant(request: HttpRequest) -> str:
     return name
 
 
+@contextmanager
+def _store_trouble() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        log.error("files of batches are out of reach: %s", error)
+        says = f"files of batches are out of reach: {error.strerror or type(error).__name__}"
+        raise Unavailable(says, retry_after_seconds=_TROUBLE_LASTS_SECONDS) from error
+
+
 # Files
 
 
@@ -72,12 +86,8 @@ def upload_file(request: HttpRequest) -> HttpResponse:
     if form.get("purpose") != Purpose.BATCH:
         raise bad_upload("purpose must be batch; files serve nothing else here")
     seconds = _expires_seconds(form.get(_EXPIRES_FIELD))
-    try:
+    with _store_trouble():
         file = files.upload(store(), tenant, sent.name or "", sent.size or 0, sent.chunks(), timezone.now(), seconds)
-    except OSError as error:
-        raise Unavailable(
-            f"the folder of batches cannot be written: {error.strerror}", retry_after_seconds=30
-        ) from error
     return json_answer(files.describe(file))
 
 
@@ -120,10 +130,11 @@ def delete_file(request: HttpRequest, file_id: str) -> HttpResponse:
 @router.get("/batch-work/files/{file_id}/content", auth=Gateway(), summary="The content of a tenant's file")
 def read_content(request: HttpRequest, file_id: str) -> StreamingHttpResponse:
     file = files.get(_tenant(request), file_id)
-    try:
-        content = store().open(file.pk)
-    except FileNotFoundError:
-        raise no_file(file_id) from None
+    with _store_trouble():
+        try:
+            content = store().open(file.pk)
+        except FileNotFoundError:
+            raise no_file(file_id) from None
     headers = {"Content-Length": str(file.size_bytes), "Cache-Control": "no-store"}
     return StreamingHttpResponse(_parts(content), content_type="application/octet-stream", headers=headers)
 
@@ -179,7 +190,8 @@ def take_lines(request: HttpRequest) -> HttpResponse:
     """Lines of the models that the gateway has room for, until their lease ends."""
     asked = read_body(request, LeaseRequest)
     gateway: Target = request.auth  # type: ignore[attr-defined]
-    given = lines.lease(store(), gateway.name, asked, timezone.now())
+    with _store_trouble():
+        given = lines.lease(store(), gateway.name, asked, timezone.now())
     return json_answer(LeaseAnswer(given, rows.LEASE_SECONDS.read() * 1000))
 
 

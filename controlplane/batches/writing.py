@@ -21,8 +21,8 @@ _GIVEN_UP = {
 _NOT_DONE = (LineState.FAILED, LineState.EXPIRED, LineState.CANCELLED)
 
 
-def write(store: Store, batch: Batch, claim: Claim, now: datetime) -> bool:
-    """Write both files, then tell of them in one step; False where the batch is elsewhere. Raises OSError, Lost."""
+def write(store: Store, batch: Batch, claim: Claim, now: datetime) -> None:
+    """Write both files, then tell of them in one step. Raises OSError, Lost."""
     counts = dict(Line.objects.filter(batch=batch).values_list("state").annotate(Count("pk")))
     done = counts.get(LineState.DONE, 0)
     failed = sum(counts.get(state, 0) for state in _NOT_DONE)
@@ -37,8 +37,7 @@ def write(store: Store, batch: Batch, claim: Claim, now: datetime) -> bool:
     status = _end_of(batch, counts)
     with transaction.atomic():
         told = {file_id for file_id, _, _ in made}
-        moved = claim.move(
-            Status.FINALIZING,
+        claim.move(
             status=status,
             total=done + failed,
             completed=done,
@@ -47,11 +46,9 @@ def write(store: Store, batch: Batch, claim: Claim, now: datetime) -> bool:
             error_file_id=batch.error_file_id if batch.error_file_id in told else "",
             **{f"{status}_at": now},
         )
-        if moved:
-            for file_id, name, size in made:
-                _tell_of(batch, file_id, name, size, now)
-            Line.objects.filter(batch=batch).delete()
-    return moved
+        for file_id, name, size in made:
+            _tell_of(batch, file_id, name, size, now)
+        Line.objects.filter(batch=batch).delete()
 
 
 def _end_of(batch: Batch, counts: dict[str, int]) -> Status:

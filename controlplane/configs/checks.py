@@ -14,21 +14,20 @@ from typing import TypeGuard
 from django.db.models import Q, QuerySet
 
 from controlplane.configs.models import Fragment
-from controlplane.configs.references import REFERRERS, EntryKey, keys_by_section, references
+from controlplane.configs.pinned import pins_to_others
+from controlplane.configs.references import REFERRERS, EntryKey, Transition, keys_by_section, references
 from wire.canonical import Document
 from wire.problems import Problem, pointer, type_problems
 from wire.snapshot import Act, NodeState
 from wire.snapshot_checks import SnapshotRefused, decode_snapshot
 
-# What one entry was and is; None: it did not or does not exist.
-Transition = tuple[Document | None, Document | None]
 # Fields of a tenant that name one entry of a section, and sections of which it names several.
 _TENANTS_NAME_ONE_BY = {
     "priority_classes": "default_priority_class",
     "session_limits": "session_limits",
     "cache_policies": "cache_policy",
 }
-_TENANTS_NAME_MANY_OF = ("models", "priority_classes")
+_TENANTS_NAME_MANY_BY = {"models": "models", "aliases": "models", "priority_classes": "priority_classes"}
 # Sections that tenants may name in their pins.
 _PINNED = ("models", "aliases")
 # Fields of an entry by which others that name it may come to be wrong.
@@ -56,7 +55,7 @@ def problems_of(changed: dict[EntryKey, Transition]) -> list[Problem]:
         decode_snapshot({"kind": "gateway", "schema": 1, **_by_section(_closed(part))})
     except SnapshotRefused as refused:
         found += refused.problems
-    return found + _last_engine_problems(changed)
+    return found + pins_to_others(changed) + _last_engine_problems(changed)
 
 
 def _serves_another_model(entry: EntryKey, transition: Transition) -> bool:
@@ -121,9 +120,9 @@ def _candidates(referrer: str, section: str, keys: list[str]) -> dict[str, Docum
         naming = Q()
         if (field := _TENANTS_NAME_ONE_BY.get(section)) is not None:
             naming = Q(**{f"content__{field}__in": keys})
-        if section in _TENANTS_NAME_MANY_OF:
+        if (field := _TENANTS_NAME_MANY_BY.get(section)) is not None:
             for key in keys:
-                naming |= Q(**{f"content__{section}__has_key": key})
+                naming |= Q(**{f"content__{field}__has_key": key})
         if section in _PINNED:
             naming |= Q(content__has_key="pins")
         rows = rows.filter(naming)

@@ -15,11 +15,11 @@ import msgspec
 from controlplane.configs.current import Current
 from policy.promises import UNMEASURED, LargestLimits, Map, Means, Promise, Reach, largest_limits, promise
 from wire.canonical import Document
-from wire.snapshot import Model, Route, Tenant
+from wire.snapshot import Alias, Model, Pool, Route, Tenant
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 # The sections that say who reaches which pool, for all tenants at once.
-_WAYS = ("routes", "models", "priority_classes")
+_WAYS = ("routes", "models", "pools", "priority_classes", "aliases")
 
 
 @dataclass
@@ -48,8 +48,8 @@ class Ledger:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ways: tuple[Mapping[str, Document], ...] = ({}, {}, {})
-        self._map = Map({}, {}, ())
+        self._ways: tuple[Mapping[str, Document], ...] = ({},) * len(_WAYS)
+        self._map = Map({}, {}, {}, ())
         self._means: Mapping[str, Means] = {}
         # The base's tenants, as it has them and as they were read; and the sums of what they promise.
         self._entries: Mapping[str, Document] = {}
@@ -88,8 +88,14 @@ class Ledger:
         """Bring the base's promises up to date."""
         ways = tuple(now.section(section) for section in _WAYS)
         if ways != self._ways:
-            routes, models, classes = ways
-            self._map = Map(entries_of(routes, Route), entries_of(models, Model), classes.keys())
+            routes, models, pools, classes, aliases = ways
+            self._map = Map(
+                entries_of(routes, Route),
+                entries_of(models, Model),
+                entries_of(pools, Pool),
+                classes.keys(),
+                entries_of(aliases, Alias),
+            )
             self._ways, self._entries, self._tenants, self._promised = ways, {}, {}, {}
         if means != self._means:
             self._means, self._promised = means, {}

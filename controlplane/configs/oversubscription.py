@@ -7,25 +7,24 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from controlplane.configs.checks import Transition
 from controlplane.configs.current import Current, current
 from controlplane.configs.ledger import Promised, entries_of, ledger
 from controlplane.configs.pool_means import means_now
-from controlplane.configs.references import EntryKey
+from controlplane.configs.references import EntryKey, Transition
 from policy.kv import admissible_tokens
 from policy.promises import UNMEASURED, Promise, Reach
 from wire.canonical import Document
 from wire.problems import Problem, pointer
 from wire.snapshot import Engine, Pool
 
-SECTIONS = ("tenants", "priority_classes", "models", "pools", "engines", "routes")
+SECTIONS = ("tenants", "priority_classes", "models", "aliases", "pools", "engines", "routes")
 # Those on which capacity depends; promises do on the others.
 _HOLDING = ("pools", "engines")
 # Fields of an entry on which capacity or promises depend; of other sections all do.
 _BEARING = {
     "tenants": (
         "blocked", "tpm_limit", "rpm_limit", "max_parallel_requests", "max_tokens_cap", "models", "priority_classes",
-        "default_priority_class", "schedule", "temporary",
+        "default_priority_class", "schedule", "temporary", "pins",
     ),
     "engines": ("pool", "kv_capacity_tokens", "cordoned"),
     "pools": ("kv_admit_permille",),

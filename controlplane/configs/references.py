@@ -8,6 +8,8 @@ from wire.canonical import Document
 
 # (section, key) of one entry.
 EntryKey = tuple[str, str]
+# What one entry was and is; None: it did not or does not exist.
+Transition = tuple[Document | None, Document | None]
 
 # Section → the sections whose entries may name one of its entries.
 REFERRERS: dict[str, tuple[str, ...]] = {
@@ -25,7 +27,9 @@ REFERRERS: dict[str, tuple[str, ...]] = {
 def references(section: str, content: Document) -> Iterator[EntryKey]:
     """The entries that one entry names. A malformed entry names nothing; its types are checked elsewhere."""
     if section == "tenants":
+        # What a tenant may use is a model, or what an alias stands for.
         yield from _each("models", content.get("models"))
+        yield from _each("aliases", content.get("models"))
         yield from _pins(content.get("pins"))
         yield from _each("priority_classes", content.get("priority_classes"))
         yield from _one("priority_classes", content.get("default_priority_class"))

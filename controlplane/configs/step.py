@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from django.db import transaction
 
 from controlplane.configs import wakeup
-from controlplane.configs.checks import Transition, idle_pools, problems_of
+from controlplane.configs.checks import idle_pools, problems_of
 from controlplane.configs.models import Fragment
 from controlplane.configs.oversubscription import warnings_of
 from controlplane.configs.public import public_form
-from controlplane.configs.references import EntryKey, keys_by_section
+from controlplane.configs.references import EntryKey, Transition, keys_by_section
 from controlplane.core.changes import UnitOfWork, sections
 from controlplane.core.fields import refuse_if
 from wire.canonical import Document, NotCanonical, check_canonical, diff_patch

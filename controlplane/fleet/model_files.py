@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from django.db.models import QuerySet
@@ -26,18 +27,27 @@ def missing(model: rows.Model, node_names: Iterable[str]) -> list[str]:
         node__name__in=names, manifest=model.manifest.sha256, folder=model.files_folder
     )
     by_node = {row.node.name: row for row in found.select_related("node")}
-    said = ((name, _lack(by_node.get(name))) for name in names)
-    return [f"node {name}: the files of {model.name} in {model.files_folder} {lack}" for name, lack in said if lack]
+    said = ((name, *_lack(by_node.get(name))) for name in names)
+    return [
+        f"node {name}: the files of {model.name} in {model.files_folder} {lack}; {_call(verb, model.name, name)}"
+        for name, lack, verb in said
+        if lack
+    ]
 
 
-def _lack(row: rows.NodeModelFiles | None) -> str:
+def _lack(row: rows.NodeModelFiles | None) -> tuple[str, str]:
+    """What is wrong, and the call that mends it; empty where nothing is."""
     if row is None:
-        return "were never looked at; fetch or check them"
+        return "were never looked at", "fetch"
     if row.state == WHOLE:
-        return ""
+        return "", ""
     if row.state == "present":
-        return "are of the right size, and were not read; check them"
-    return f"are {row.state}: {row.detail}" if row.detail else f"are {row.state}"
+        return "are of the right size, and were not read", "check"
+    return f"are {row.state}: {row.detail}" if row.detail else f"are {row.state}", "fetch"
+
+
+def _call(verb: str, model: str, node: str) -> str:
+    return f"POST /api/v1/model-files/{verb} {json.dumps({'model': model, 'nodes': [node]})}"
 
 
 def nodes_of(model: rows.Model) -> list[str]:

@@ -167,9 +167,9 @@ class _Told:
 def _judged(rule: Rule, pool: str, members: list[Shape]) -> list[Finding]:
     form, told = rule.form, _Told(rule, pool)
     where = form.where or {}
-    concerned = [shape for shape in members if all_hold(where, shape.facts) is not False]
-    unclear = [shape for shape in concerned if all_hold(where, shape.facts) is None]
-    shapes = [shape for shape in concerned if shape not in unclear]
+    concerned = [(shape, all_hold(where, shape.facts)) for shape in members]
+    unclear = [shape for shape, verdict in concerned if verdict is None]
+    shapes = [shape for shape, verdict in concerned if verdict]
     return [*told.unknown(_of(where), unclear), *_JUDGES[_asked(form)](told, form, shapes)]
 
 

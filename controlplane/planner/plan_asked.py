@@ -70,7 +70,10 @@ def typed_lengths(asked: LengthsAsked) -> Lengths:
     """Raises Refused."""
     if asked.prompt is None or asked.output is None:
         raise f.refused([Problem("/lengths/measured", "no_fleet", "without a fleet give `prompt` and `output`")])
-    return _length(asked.prompt, "/lengths/prompt"), _length(asked.output, "/lengths/output")
+    prompts = _length(asked.prompt, "/lengths/prompt")
+    if 0 in prompts:
+        raise f.refused([Problem("/lengths/prompt/histogram/0", "range", "a prompt has one token at least")])
+    return prompts, _length(asked.output, "/lengths/output")
 
 
 def _length(asked: LengthAsked, at: str) -> dict[int, int]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from controlplane.fleet.models import Engine, Gpu
+from controlplane.fleet.models import Engine
+from controlplane.fleet.models import Gpu as GpuRow
 from controlplane.planner.plan_measured import arguments_of, whole
 from policy.kv import Dtype, Sharding
 from policy.planning.fit import Serving, fit, usual_allowance
-from policy.planning.gpus import called
+from policy.planning.gpus import Gpu, called
 from policy.planning.plan import Ask
 from policy.planning.shapes import ModelShape, Quantisation
 from policy.planning.start import batched_tokens
@@ -67,7 +68,8 @@ def _known(ask: Ask, engine: Engine, sharding: Sharding) -> _Known:
     gpu = _gpu(engine)
     if gpu is None:
         assumed.append("gpu")
-    memory = ask.machines.gpu.memory_bytes if gpu is None else gpu
+        gpu = ask.machines.gpu
+    memory = gpu.memory_bytes
     if arguments:
         # What a command line leaves out is 1.
         ranks, stages = (whole(arguments, f"{name}_parallel_size") or 1 for name in ("tensor", "pipeline"))
@@ -90,7 +92,7 @@ def _known(ask: Ask, engine: Engine, sharding: Sharding) -> _Known:
         weights=weights or ask.weights,
         kv_dtype=ask.kv_dtype if kv_cache is None else _kv_dtype(kv_cache),
         context_tokens=context or ask.context_tokens,
-        max_num_batched_tokens=whole(arguments, "max_num_batched_tokens") or batched_tokens(memory).value,
+        max_num_batched_tokens=whole(arguments, "max_num_batched_tokens") or batched_tokens(gpu).value,
         allowance=ask.allowance or usual_allowance(memory),
         utilisation_permille=utilisation or ask.utilisation_permille,
         block_tokens=whole(arguments, "block_size") or 16,
@@ -98,11 +100,11 @@ def _known(ask: Ask, engine: Engine, sharding: Sharding) -> _Known:
     return _Known(serving, memory, sharding, assumed)
 
 
-def _gpu(engine: Engine) -> int | None:
-    """The memory of its node's GPUs; None where they are not known, or not alike."""
-    rows = Gpu.objects.filter(node=engine.node) if engine.node is not None else Gpu.objects.none()
-    sizes = {gpu.memory_bytes for row in rows if (gpu := called(row.model, row.memory_bytes)) is not None}
-    return sizes.pop() if len(sizes) == 1 else None
+def _gpu(engine: Engine) -> Gpu | None:
+    """What its node's GPUs are; None where they are not known, or not alike."""
+    rows = GpuRow.objects.filter(node=engine.node) if engine.node is not None else GpuRow.objects.none()
+    kinds = {gpu for row in rows if (gpu := called(row.model, row.memory_bytes)) is not None}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _kv_dtype(text: str) -> Dtype:

@@ -39,6 +39,8 @@ def measured_lengths(asked: MeasuredAsked, now: datetime) -> tuple[dict[int, int
 def measured_rates(asked: RatesAsked, at: str, now: datetime) -> Rates:
     """What one GPU of the pool did in its busiest minute: less than it could, where it was never full.
 
+    It read and wrote in that minute, and rates are of doing nothing else: each is taken for half of the time, so that
+    requests like those of the pool come out as many as they were. A pool that writes nothing read all of the time.
     Raises NotFound, or Refused where nothing was measured or the metrics do not answer.
     """
     pool = POOLS.get(asked.pool or "")
@@ -47,10 +49,12 @@ def measured_rates(asked: RatesAsked, at: str, now: datetime) -> Rates:
         read, written = (_peak(kind, pool.name, asked.days, now) for kind in (_PREFILL, _DECODE))
     except query.QueryError as error:
         raise f.refused([Problem(at, "not_measured", f"the metrics do not answer: {error}")]) from error
-    if not gpus or not read or not written:
+    if not gpus or not read:
         says = f"pool {pool.name!r} has no engine in service, or answered nothing in the last {asked.days} days"
         raise f.refused([Problem(at, "not_measured", f"{says}; type the rates")])
-    return Rates(read / gpus, written / gpus)
+    if not written:
+        return Rates(read / gpus, math.inf)
+    return Rates(2 * read / gpus, 2 * written / gpus)
 
 
 def _peak(kind: str, pool: str, days: int, now: datetime) -> float | None:

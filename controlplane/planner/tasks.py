@@ -7,14 +7,18 @@ import threading
 from datetime import timedelta
 
 from celery import shared_task
-from celery.signals import worker_shutting_down
+from celery.signals import worker_shutdown, worker_shutting_down
 from django.utils import timezone
 
 from controlplane import settings_rows as rows
 from controlplane.core.idle import give_back_connection
-from controlplane.planner import what_if, what_if_work
+from controlplane.planner import what_if, what_if_child, what_if_work
 
 log = logging.getLogger(__name__)
+
+
+# A child that was told to end is waited for up to twice this; what has not ended then ends with the process.
+END_SECONDS = 3 * what_if_child.GRACE_SECONDS
 
 
 class Workbench:
@@ -35,8 +39,15 @@ class Workbench:
             return True
 
     def stop(self) -> None:
-        """End what is under way; the next worker begins it anew."""
+        """Tell what is under way to end; the next worker begins it anew. Returns at once."""
         self._stopping.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Until what was told to end has given its run back, but no longer than that; whether it has."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+        return thread is None or not thread.is_alive()
 
     def _work(self) -> None:
         try:
@@ -55,6 +66,13 @@ _bench = Workbench()
 @worker_shutting_down.connect  # type: ignore[untyped-decorator]
 def _stop(**_: object) -> None:
     _bench.stop()
+
+
+@worker_shutdown.connect  # type: ignore[untyped-decorator]
+def _wait(**_: object) -> None:
+    # Killed with the process, its run would count as begun, and fail when that has happened twice.
+    if not _bench.wait(END_SECONDS):
+        log.warning("a what-if run did not end within %d s; the next worker begins it anew", END_SECONDS)
 
 
 @shared_task  # type: ignore[untyped-decorator]

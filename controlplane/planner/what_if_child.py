@@ -11,8 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from typing import Any
+from typing import IO, Any
 
 # So long a child that was told to end, or that is over its time, is waited for.
 GRACE_SECONDS = 5.0
@@ -33,24 +32,28 @@ def run(module: str, document: Any, limit_seconds: float, heard: Callable[[dict[
 
     Raises ChildFailed, Stopped.
     """
-    with tempfile.TemporaryFile() as answer:
-        child = subprocess.Popen(
-            [sys.executable, "-m", module],
-            stdin=subprocess.PIPE,
-            stdout=answer,
-            stderr=subprocess.PIPE,
-            # Its own session, so that its processes end with it.
-            start_new_session=True,
-        )
+    # Files: a child that reads nothing holds up nobody.
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as answer:
+        given.write(json.dumps(document).encode())
+        given.seek(0)
+        child = _begun(module, given, answer)
         try:
             listener = _Listener(child)
-            _give(child, document)
             _wait(child, listener, limit_seconds, heard)
         finally:
-            _end(child)
+            end(child)
         listener.join()
         answer.seek(0)
         return _report(child.returncode, answer.read(REPORT_MAX_BYTES + 1), listener.last_words)
+
+
+def _begun(module: str, given: IO[bytes], answer: IO[bytes]) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-m", module]
+    try:
+        # Its own session, so that its processes end with it.
+        return subprocess.Popen(words, stdin=given, stdout=answer, stderr=subprocess.PIPE, start_new_session=True)
+    except OSError as error:
+        raise ChildFailed(f"{module} cannot be started: {error.strerror}") from error
 
 
 class _Listener(threading.Thread):
@@ -71,13 +74,6 @@ class _Listener(threading.Thread):
                 self.last_words = line.decode(errors="replace").strip() or self.last_words
 
 
-def _give(child: subprocess.Popen[bytes], document: Any) -> None:
-    # One that ends before it has read all says why by its status.
-    with suppress(BrokenPipeError), child.stdin or nullcontext() as stdin:
-        if stdin is not None:
-            stdin.write(json.dumps(document).encode())
-
-
 def _wait(
     child: subprocess.Popen[bytes], listener: _Listener, limit_seconds: float, heard: Callable[[dict[str, Any]], bool]
 ) -> None:
@@ -93,8 +89,8 @@ def _wait(
                 raise ChildFailed(f"it took longer than {limit_seconds:.0f} s") from None
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End it and what it started, however far it is."""
+def end(child: subprocess.Popen[bytes]) -> None:
+    """End a child with a session of its own, and what it started, however far it is."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(child.pid, number)

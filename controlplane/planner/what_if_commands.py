@@ -17,9 +17,11 @@ from controlplane.planner.what_if_table import calibration_lines, lines
 from controlplane.planner.what_if_tools import TOOLS, Load, ToolTrouble, found
 from controlplane.planner.what_if_tune import Tuning, tune
 from wire.settings import whole_number
-from wire.what_if import RATE_MAX
+from wire.what_if import RATE_MAX, SETTING_MAX
 
 LIMIT_SECONDS = 24 * 3600
+# A report of `tune` has each point's lengths.
+FILE_MAX_BYTES = 32 * 2**20
 _TROUBLE = 2
 
 
@@ -163,10 +165,17 @@ def _heard(progress: dict[str, Any]) -> bool:
 def _document(file: str) -> dict[str, Any]:
     """A JSON object. Ends the program where there is none."""
     try:
-        document = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text())
+        if file == "-":
+            text = sys.stdin.buffer.read(FILE_MAX_BYTES + 1)
+        else:
+            with open(file, "rb") as opened:
+                text = opened.read(FILE_MAX_BYTES + 1)
+        if len(text) > FILE_MAX_BYTES:
+            raise SystemExit(f"headworks: {file}: give at most {FILE_MAX_BYTES} bytes")
+        document = json.loads(text)
     except OSError as error:
         raise SystemExit(f"headworks: {file}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SystemExit(f"headworks: {file}: this is no JSON: {error}") from error
     if not isinstance(document, dict):
         raise SystemExit(f"headworks: {file}: give a JSON object")
@@ -191,7 +200,7 @@ def _whole(lowest: int, highest: int) -> Any:
 
 
 def _list(text: str) -> list[int]:
-    return sorted({_whole(1, 1_048_576)(part) for part in text.split(",")})
+    return sorted({_whole(1, SETTING_MAX)(part) for part in text.split(",")})
 
 
 def _positive(text: str) -> float:
@@ -213,7 +222,11 @@ def _number(text: str, highest: float, what: str) -> float:
 
 
 def _url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    try:
+        parts = urlsplit(text)
+        is_one = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_one = False
+    if not is_one or parts.query or parts.fragment:
         raise argparse.ArgumentTypeError(f"give http://host:port, not {text!r}")
     return text.rstrip("/")

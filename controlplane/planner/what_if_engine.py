@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import http.client
 import ipaddress
 import os
 import shlex
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from typing import NamedTuple
@@ -62,11 +62,11 @@ def restart(command: str, url: str, settings: dict[str, int], limit_seconds: flo
     `command`: with `{max_num_seqs}` and `{max_num_batched_tokens}` for the values. No shell reads it; it returns once
     the old engine has stopped. Raises ToolTrouble where it cannot be run.
     """
-    words = filled(command, settings)
     environment = {**os.environ, **{f"HEADWORKS_{name.upper()}": str(value) for name, value in settings.items()}}
     try:
+        words = filled(command, settings)
         done = subprocess.run(words, env=environment, check=False, timeout=limit_seconds, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise ToolTrouble(f"--restart-command: {error}") from error
     if done.returncode:
         return f"the restart command ended with status {done.returncode}"
@@ -74,7 +74,7 @@ def restart(command: str, url: str, settings: dict[str, int], limit_seconds: flo
 
 
 def filled(command: str, settings: dict[str, int]) -> list[str]:
-    """The command's words, with the values put in."""
+    """The command's words, with the values put in. Raises ValueError where its quotes are not closed."""
     words = shlex.split(command)
     for name, value in settings.items():
         words = [word.replace(f"{{{name}}}", str(value)) for word in words]
@@ -99,5 +99,5 @@ def _page(url: str) -> bytes | None:
         with urllib.request.urlopen(url, timeout=PROBE_SECONDS) as answer:  # noqa: S310 - http or https, as checked
             page: bytes = answer.read(PAGE_MAX_BYTES)
             return page
-    except (urllib.error.URLError, OSError):
+    except (OSError, http.client.HTTPException):
         return None

@@ -16,6 +16,7 @@ from controlplane.telemetry.decisions.sketches import Span, arrivals_of, lengths
 from wire.canonical import Document
 from wire.problems import Problem
 from wire.sketches import MINUTE_MS
+from wire.what_if import SETTING_MAX
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ def busiest_hour(arrivals: Mapping[int, int]) -> list[int]:
 
 def around(value: int) -> list[int]:
     """Values to try around what is set now."""
-    return sorted({max(1, int(value * step)) for step in STEPS})
+    return sorted({min(max(1, int(value * step)), SETTING_MAX) for step in STEPS})
 
 
 def _lengths(span: Span, pool: str) -> Document | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import tempfile
 import time
@@ -12,11 +13,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from controlplane.planner import what_if_engine
+from controlplane.planner import what_if_child, what_if_engine
 from controlplane.planner.what_if_tools import Load, Request, Tool, ToolTrouble, results
 from policy.what_if import peak_of
 from wire.sketches import bucket_of
 
+LAST_WORDS_BYTES = 1500
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 Runs = Sequence[Sequence[Request]]
 
@@ -101,22 +103,27 @@ def _run(tuning: Tuning, repeat: int) -> list[Request]:
     with tempfile.TemporaryDirectory(prefix="headworks-tune-") as folder:
         file = Path(folder) / "result.json"
         words = [tuning.program, *tuning.tool.arguments(tuning.load._replace(seed=tuning.load.seed + repeat), file)]
+        status, said = _ended(words, tuning)
+        if status:
+            raise ToolTrouble(f"{tuning.tool.name} ended with status {status}:\n{said}")
+        return results(tuning.tool, file)
+
+
+def _ended(words: list[str], tuning: Tuning) -> tuple[int, str]:
+    """Its status and its last words. It and all that it started are ended, also where somebody interrupts."""
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
-            done = subprocess.run(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=tuning.run_limit_seconds,
-                check=False,
-            )
+            status = child.wait(tuning.run_limit_seconds)
         except subprocess.TimeoutExpired:
             message = f"{tuning.tool.name} took longer than {tuning.run_limit_seconds:.0f} s; give fewer --requests"
             raise ToolTrouble(message) from None
-        if done.returncode:
-            end = done.stdout.decode(errors="replace").strip()[-1500:]
-            raise ToolTrouble(f"{tuning.tool.name} ended with status {done.returncode}:\n{end}")
-        return results(tuning.tool, file)
+        finally:
+            what_if_child.end(child)
+        output.seek(max(0, output.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
+        return status, output.read().decode(errors="replace").strip()
 
 
 def _of_runs(runs: Runs, slo_ms: dict[str, int]) -> dict[str, Any]:

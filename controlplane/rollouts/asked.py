@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, RootModel
 from pydantic_core import PydanticCustomError
 
 from controlplane.core import fields as f
+from controlplane.fleet.services.versions import VersionLabel
 from controlplane.rollouts.sides import WHOLE
 from controlplane.telemetry.expressions import Expression
 from wire.problems import Problem
@@ -147,7 +148,7 @@ class VersionedFields(_ReadiedFields):
 
     kind: Literal["versioned"]
     family: f.ModelName
-    version: f.Name
+    version: VersionLabel
     model: f.ModelName
     pool: f.Name
     like: f.Name | None = None
@@ -182,13 +183,11 @@ class ToSpareFields(f.Fields):
     drain_limit_seconds: ActSeconds = 600
 
 
-class FromSpareFields(f.Fields):
-    """Spares back into service."""
+class FromSpareFields(_ReadiedFields):
+    """Back into service: spares that sleep, and whatever else a rollout that has ended holds out."""
 
     kind: Literal["from_spare"]
     engines: EngineNames
-    warm_up: WarmUpFields = WarmUpFields()
-    check_limit_seconds: Seconds = 300
 
 
 AnyFields = RedBlackFields | VersionedFields | RollingRestartFields | ToSpareFields | FromSpareFields

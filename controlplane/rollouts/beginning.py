@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 
 from controlplane.configs import stages
 from controlplane.configs.step import compile_touched
@@ -18,9 +19,10 @@ from controlplane.core.nouns import some_of
 from controlplane.fleet.models import Engine, Pool
 from controlplane.fleet.services import ENGINES, MODELS, POOLS
 from controlplane.rollouts import asked, candidates, conditions, plans, standing
-from controlplane.rollouts.facts import gpus_of, routes_naming
+from controlplane.rollouts.facts import engine_facts, gpus_of, routes_naming
 from controlplane.rollouts.models import OPEN_STATES, Rollout, State
 from controlplane.rollouts.sides import WHOLE, Pair, base_of, left_as, moved
+from controlplane.rollouts.versions import publish
 from controlplane.routing.services import ROUTES
 from wire.acts import ActRefused, read_act
 from wire.canonical import Document
@@ -65,11 +67,14 @@ def _red_black(unit: UnitOfWork, given: asked.RedBlackFields) -> Prepared:
     new = _engines_of(new_pool)
     pair = Pair(given.pool, given.new_pool)
     routes = routes_naming(*pair.names)
-    f.refuse_if(_red_black_problems(pair, old, new, routes))
+    problems += _red_black_problems(pair, old, new, routes)
+    if new_pool.model_id != old_pool.model_id:
+        problems += _of_any_model(pair, routes)
+    f.refuse_if(problems)
     _refuse_stage(routes)
     _refuse_what_stops(new_pool, new, "/new_pool")
     base = {name: role for name, route in routes.items() if (role := base_of(route, pair.old)) is not None}
-    _try_routes(unit, routes, base, pair)
+    _try(unit, lambda probe: _move(probe, routes, base, pair))
     spec = given.model_dump()
     if given.conditions is None:
         promises = any((new_pool.ttft_slo_ms, new_pool.tpot_slo_ms, new_pool.e2e_slo_ms))
@@ -81,6 +86,18 @@ def _red_black(unit: UnitOfWork, given: asked.RedBlackFields) -> Prepared:
         "left": {name: left_as(routes[name], pair) for name in base},
     }  # fmt: skip
     return Prepared(columns, steps, _names(new))
+
+
+def _of_any_model(pair: Pair, routes: Mapping[str, Document]) -> list[Problem]:
+    """A rule for any model leads requests to pools of the model that they ask for, and so to the old one for ever."""
+    loose = [name for name, route in routes.items() if base_of(route, pair.old) and not route["match"]["models"]]
+    if not loose:
+        return []
+    message = (
+        f"pool {pair.new!r} serves another model than {pair.old!r}, and {some_of(loose)} takes requests for any model; "
+        "name in it the models that it is for"
+    )
+    return [Problem("/new_pool", "any_model", message)]
 
 
 def _red_black_problems(
@@ -110,6 +127,7 @@ def _versioned(unit: UnitOfWork, given: asked.VersionedFields) -> Prepared:
     f.refuse_if(problems + _unfit("/pool", pool.name, new, takes_over=True))
     _refuse_what_stops(pool, new, "/pool")
     spec = given.model_dump()
+    _try(unit, lambda probe: publish(probe, pool.name, spec))
     steps = plans.versioned(spec, _names(new), _telling(new))
     columns = {
         **_columns(given.kind, spec, pool.name, plans.cost(steps, 0, _gpus(new))),
@@ -143,7 +161,11 @@ def _rolling_restart(unit: UnitOfWork, given: asked.RollingRestartFields) -> Pre
         problems.append(Problem("/max_unavailable", "range", message))
     f.refuse_if(problems)
     spec = {**given.model_dump(), "arguments": dict(arguments)}
-    steps = plans.rolling_restart(spec, _names(engines))
+    now = timezone.now()
+    # Those that cannot serve first: that takes nothing away.
+    steps = plans.rolling_restart(
+        spec, _names(sorted(engines, key=lambda engine: not engine_facts(engine, now).trouble))
+    )
     columns = _columns(given.kind, spec, pool.name, plans.cost(steps, _gpus(everybody), 0))
     return Prepared({**columns, "engines": _names(engines)}, steps)
 
@@ -164,11 +186,11 @@ def _to_spare(unit: UnitOfWork, given: asked.ToSpareFields) -> Prepared:
 def _from_spare(unit: UnitOfWork, given: asked.FromSpareFields) -> Prepared:
     engines, pool = _of_one_pool(given.engines)
     problems = [
-        Problem("/engines", "no_spare", f"engine {engine.name!r} is no spare: no rollout holds it out of service")
+        Problem("/engines", "no_spare", f"no rollout that has ended holds engine {engine.name!r} out of service")
         for engine in engines
         if not _is_spare(engine)
     ]
-    f.refuse_if(problems + _unable(engines, "wake"))
+    f.refuse_if(problems + _unable([engine for engine in engines if engine.condition == "sleeping"], "wake"))
     spec = given.model_dump()
     steps = plans.from_spare(spec, given.engines, {engine.name: engine.held_out_by for engine in engines})
     columns = _columns(given.kind, spec, pool.name, plans.cost(steps, 0, _gpus(engines)))
@@ -288,13 +310,17 @@ def _bad_arguments(engines: Sequence[Engine], arguments: Mapping[str, Any]) -> l
     return problems
 
 
-def _try_routes(unit: UnitOfWork, routes: Mapping[str, Document], base: Mapping[str, Document], pair: Pair) -> None:
-    """Whether the configuration can be what the rollout leads to; nothing is kept. Raises Refused as a write does."""
+def _move(unit: UnitOfWork, routes: Mapping[str, Document], base: Mapping[str, Document], pair: Pair) -> None:
+    for name, role in base.items():
+        ROUTES.update(unit, name, moved(routes[name], role, pair, WHOLE, joined=False))
+
+
+def _try(unit: UnitOfWork, write: Callable[[UnitOfWork], None]) -> None:
+    """Whether what the rollout leads to can be written; nothing is kept. Raises Refused as that write does."""
     probe = UnitOfWork(unit.actor, unit.reason, dry_run=True, touched=dict(unit.touched))
     try:
         with transaction.atomic():
-            for name, role in base.items():
-                ROUTES.update(probe, name, moved(routes[name], role, pair, WHOLE, joined=False))
+            write(probe)
             compile_touched(probe)
             raise _Undone
     except _Undone:

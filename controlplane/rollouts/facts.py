@@ -148,14 +148,18 @@ def _stage(view: RolloutView, step: StepView | None) -> str:
 
 def _judged(row: Rollout, view: RolloutView, step: StepView | None, now: datetime) -> dict[str, Judgement]:
     """The conditions, once there is traffic on the new side to judge."""
-    if step is None or step.kind not in WATCHED or not view.share_permille or "since_ms" not in step.evidence:
+    if step is None or step.kind not in WATCHED or not view.share_permille:
         return {}
     give_back_connection()
     counted: dict[str, float | None] = {}
-    return {
-        condition["name"]: _judgement(condition, view.new_pool, row.spec["watch"]["window_seconds"], now, counted)
-        for condition in row.spec["conditions"]
-    }
+    judged: dict[str, Judgement] = {}
+    window_seconds = row.spec["watch"]["window_seconds"]
+    for condition in row.spec["conditions"]:
+        judged[condition["name"]] = _judgement(condition, view.new_pool, window_seconds, now, counted)
+        if judged[condition["name"]] == "unanswered":
+            # A server that does not answer is not waited for once for each of the others.
+            break
+    return judged
 
 
 def _judgement(

@@ -19,7 +19,7 @@ from controlplane.rollouts.verdicts import Moves, NewAct, Verdict
 UNANSWERED_LOOKS_MAX = 3
 # Steps that are watched: traffic is on the new side, and the old one is there to take it back.
 WATCHED = ("shift", "keep_warm")
-TAKE_BACK = "take_back"
+TAKE_BACK, RETIRE = "take_back", "retire"
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ def decide(rollout: RolloutView, facts: Facts, now: datetime) -> Decision:
     """The next thing to do, which may be to wait."""
     looks = rollout.unanswered_looks + 1 if "unanswered" in facts.judgements.values() else 0
     if rollout.state != "returning" and (why := hazard(rollout, facts, looks)):
+        if neither := _nobody_serves(rollout.engines, facts):
+            return Decision(rollout.state, f"{why}; {neither}, so it stays", is_write=False, unanswered_looks=looks)
         return taken_back(rollout, facts, why)
     if rollout.state == "paused":
         return Decision("paused", is_write=False, unanswered_looks=looks)
@@ -71,7 +73,9 @@ def decide(rollout: RolloutView, facts: Facts, now: datetime) -> Decision:
 def hazard(rollout: RolloutView, facts: Facts, unanswered_looks: int = 0) -> str:
     """Why all must go back to the old side at once; empty where nothing says so."""
     step = rollout.current
-    if rollout.kind != "red_black" or step is None or step.kind not in WATCHED or step.state == "waiting":
+    if rollout.kind != "red_black" or step is None or step.kind not in WATCHED:
+        return ""
+    if step.state == "waiting" and not rollout.share_permille:
         return ""
     if lost := [name for name in rollout.new_engines if name not in facts.engines]:
         return f"{some_of(lost)} is not configured any more"
@@ -93,6 +97,15 @@ def hazard(rollout: RolloutView, facts: Facts, unanswered_looks: int = 0) -> str
     return ""
 
 
+def _nobody_serves(engines: Sequence[str], facts: Facts) -> str:
+    """Why nothing can go back there; so it is while no agent is heard of at all, which says little of engines."""
+    there = [facts.engines[name] for name in engines if name in facts.engines]
+    if any(not engine.trouble for engine in there):
+        return ""
+    troubles = [f"{engine.name}: {engine.trouble}" for engine in there]
+    return f"the old side cannot serve either ({some_of(troubles)})" if troubles else "the old side has no engine"
+
+
 def taken_back(rollout: RolloutView, facts: Facts, why: str) -> Decision:
     """Everything as before, at once: in the same revision as the decision itself."""
     steps = [
@@ -107,7 +120,8 @@ def taken_back(rollout: RolloutView, facts: Facts, why: str) -> Decision:
 def refused(rollout: RolloutView, facts: Facts, why: str) -> Decision:
     """What was decided could not be written: the rollout goes back where it can, and stops where it cannot."""
     step = rollout.current
-    if rollout.state == "returning" or step is None:
+    if rollout.state == "returning" or step is None or step.kind == RETIRE:
+        # All traffic is where it belongs; it is tried again at each look.
         return Decision(rollout.state, f"cannot be written: {why}", is_write=False)
     return _stopped(rollout, step, facts, why)
 

@@ -54,14 +54,14 @@ def _checked(engines: list[str], tell_capacity: Sequence[str], limit_seconds: in
 
 
 def rolling_restart(spec: Mapping[str, Any], engines: Sequence[str]) -> list[Planned]:
-    """So many engines at a time; the next ones are touched when these are back in service."""
+    """So many engines at a time; the next ones are touched when these are back in service. `engines`: in this order."""
     at_once = spec["max_unavailable"]
     groups = [list(engines[start : start + at_once]) for start in range(0, len(engines), at_once)]
     return [step for group in groups for step in _restarted(spec, group)]
 
 
 def _restarted(spec: Mapping[str, Any], engines: list[str]) -> Iterator[Planned]:
-    yield Planned("hold_out", {"engines": engines})
+    yield Planned("hold_out", {"engines": engines, "max_unavailable": spec["max_unavailable"]})
     yield Planned("drain", {"engines": engines, "limit_seconds": spec["drain_limit_seconds"]})
     limit_seconds = spec["restart_limit_seconds"]
     arguments = spec["arguments"]
@@ -83,7 +83,7 @@ def to_spare(spec: Mapping[str, Any], engines: Sequence[str]) -> list[Planned]:
 def from_spare(spec: Mapping[str, Any], engines: Sequence[str], held_by: Mapping[str, str]) -> list[Planned]:
     names = list(engines)
     return [
-        Planned("wake", {"engines": names}),
+        Planned("start", {"engines": names, "limit_seconds": spec["start_limit_seconds"]}),
         Planned("check", _checked(names, [], spec["check_limit_seconds"])),
         Planned("warm_up", {"engines": names, **spec["warm_up"]}),
         Planned("put_back", {"engines": names, "held_by": dict(held_by)}),

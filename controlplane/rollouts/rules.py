@@ -98,12 +98,23 @@ def warm_up(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) -
 
 
 def hold_out(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) -> Verdict:
-    """Out of routing, and done once no gateway sends anything there."""
+    """Out of routing, and done once no gateway sends anything there.
+
+    `max_unavailable`: at most so many of the rollout's engines may not serve at once, whatever the reason; one that
+    cannot serve anyway takes nothing away.
+    """
     if lost := gone(step.arguments["engines"], facts):
         return failed(f"{some_of(lost)} is not configured any more")
-    out = [engine.name for engine in engines_of(step, facts) if engine.held_out_by != rollout.holder]
+    engines = engines_of(step, facts)
+    out = [engine.name for engine in engines if engine.held_out_by != rollout.holder]
     if out:
-        former = {engine.name: engine.kv_capacity_tokens for engine in engines_of(step, facts)}
+        most = step.arguments.get("max_unavailable")
+        ill = [facts.engines[name] for name in rollout.engines if name in facts.engines and name not in out]
+        missing = [f"{engine.name}: {engine.trouble}" for engine in ill if engine.trouble]
+        taken = sum(not engine.trouble for engine in engines if engine.name in out)
+        if most is not None and taken and missing and len(missing) + taken > most:
+            return waits(f"at most {most} may be out of service, and now {some_of(missing)}")
+        former = {engine.name: engine.kv_capacity_tokens for engine in engines}
         return waits(f"takes {some_of(out)} out of service", moves=Moves(hold_out=out), evidence={"former": former})
     return _applied(facts) or done("no gateway sends anything there")
 
@@ -122,7 +133,18 @@ def put_back(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) 
 
 
 def _applied(facts: Facts) -> Verdict | None:
+    """Waits until no gateway goes by what was before, as one that refuses it does."""
+    if facts.refusing:
+        return waits(f"{some_of(list(facts.refusing))} refuses the configuration; mend that first")
     return waits(f"waits for {some_of(list(facts.pending))}") if facts.pending else None
+
+
+def drain(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) -> Verdict:
+    """One that is down has no request left, and would not say so."""
+    limit = {"limit_seconds": step.arguments["limit_seconds"]}
+    acts = [NewAct(each.name, each.name, "drain", limit) for each in engines_of(step, facts)
+            if each.up or each.name in step.acts]  # fmt: skip
+    return by_acts(step, facts, acts, "drain", now)
 
 
 def _each(action: str, what: str, *arguments: str) -> Rule:
@@ -226,13 +248,16 @@ def retire(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) ->
     """The routes forget the old pool; then its engines are drained and put away, as far as their nodes allow it."""
     how = step.arguments["how"]
     old = [facts.engines[name] for name in rollout.engines if name in facts.engines]
-    back = [engine.name for engine in old if engine.held_out_by == rollout.holder] if how == "leave" else []
-    moves = Moves(_routes_to(rollout, facts, 1000, joined=False), put_back=back)
+    leaves = how == "leave"
+    back = [engine.name for engine in old if engine.held_out_by == rollout.holder and leaves]
+    # One that something else held out until now.
+    out = [engine.name for engine in old if not engine.held_out_by and not leaves]
+    moves = Moves(_routes_to(rollout, facts, 1000, joined=False), out, back)
     if moves:
         return waits("takes the old side out of the routes", moves=moves)
-    if facts.pending:
-        return waits(f"waits for {some_of(list(facts.pending))}")
-    if how == "leave":
+    if waiting := _applied(facts):
+        return waiting
+    if leaves:
         return done("the old side stays, and no route leads to it")
     action = RETIRED_BY[how]
     able = [engine for engine in old if {"drain", action} <= engine.allowed]
@@ -256,8 +281,10 @@ def take_back(rollout: RolloutView, step: StepView, facts: Facts, now: datetime)
     moves = moves_back(rollout, facts)
     if moves:
         return waits("gives everything back to the old side", moves=moves, share_permille=0)
-    if facts.pending:
-        return waits(f"waits for {some_of(list(facts.pending))}")
+    if waiting := _applied(facts):
+        return waiting
+    if rollout.kind == "versioned":
+        return done("the new engines are out of service")
     if rollout.kind != "red_black":
         stay = [name for name in rollout.engines if name in facts.engines and facts.engines[name].held_out_by]
         return done(f"{some_of(stay)} cannot serve and stays out of service" if stay else "all are in service")
@@ -291,6 +318,9 @@ def moves_back(rollout: RolloutView, facts: Facts) -> Moves:
     """What makes all as it was before the rollout, and leaves what people changed since."""
     if rollout.kind == "red_black":
         return moves_to(rollout, facts, 0, joined=False)
+    if rollout.kind == "versioned":
+        new = [facts.engines[name] for name in rollout.new_engines if name in facts.engines]
+        return Moves(hold_out=[engine.name for engine in new if not engine.held_out_by])
     back = [
         engine.name
         for name in rollout.engines
@@ -322,9 +352,8 @@ RULES: Mapping[str, Rule] = {
     "keep_warm": keep_warm,
     "retire": retire,
     "hold_out": hold_out,
-    "drain": _each("drain", "drain", "limit_seconds"),
+    "drain": drain,
     "sleep": _each("sleep", "sleep", "level"),
-    "wake": _each("wake", "wake"),
     "restart": _each("restart", "restart", "arguments", "limit_seconds"),
     "verify": verify,
     "put_back": put_back,

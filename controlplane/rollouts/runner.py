@@ -13,29 +13,31 @@ from controlplane.core.errors import Refused
 from controlplane.core.reported import reported_text
 from controlplane.rollouts import facts, machine, standing
 from controlplane.rollouts.models import OPEN_STATES, Rollout
-from controlplane.rollouts.observed import StepView
+from controlplane.rollouts.observed import Facts, StepView
 from controlplane.rollouts.services import Outdated, carry_out
 
 log = logging.getLogger(__name__)
 
-# Longer than a look with all its queries lasts; then a worker that died is not waited for any more.
-CLAIMED = timedelta(seconds=120)
+# About as long as a look with all its queries lasts; then a worker that died is not waited for any more. Two at once
+# do no harm: who writes second is Outdated.
+CLAIMED = timedelta(seconds=15)
 # Decisions that one look may carry out, each of which begins or ends something.
 DECISIONS_MAX = 20
 
 
 def look_at_all() -> int:
     """Look at each rollout that is due; how many were."""
-    claimed = standing.claim(timezone.now(), CLAIMED)
-    for row in claimed:
+    looked = 0
+    for row in standing.due(timezone.now(), CLAIMED):
         try:
-            _look(row.pk)
+            if standing.claim(row, timezone.now(), CLAIMED):
+                looked += 1
+                _look(row.pk)
+                Rollout.objects.filter(pk=row.pk).update(look_at=timezone.now())
         except Exception:
             # One that cannot be looked at, for whatever reason, must not keep the others waiting.
             log.exception("rollout %d could not be looked at", row.pk)
-        finally:
-            Rollout.objects.filter(pk=row.pk).update(look_at=timezone.now())
-    return len(claimed)
+    return looked
 
 
 def _look(rollout_id: int) -> None:
@@ -57,7 +59,7 @@ def _advance(row: Rollout) -> bool:
         _note(row, view.current, decision)
         return False
     try:
-        _carry_out(row, decision)
+        _carry_out(row, seen, decision)
     except Outdated as outdated:
         log.info("%s", outdated)
         return False
@@ -67,23 +69,23 @@ def _advance(row: Rollout) -> bool:
         if not stopped.is_write:
             _note(row, None, stopped)
             return False
-        _stop(row, stopped)
+        _stop(row, seen, stopped)
     return True
 
 
-def _stop(row: Rollout, decision: machine.Decision) -> None:
+def _stop(row: Rollout, seen: Facts, decision: machine.Decision) -> None:
     """Carry out a stop; where the way back is refused as well, the rows say at least that it is to be gone."""
     try:
-        _carry_out(row, decision)
+        _carry_out(row, seen, decision)
     except Refused as refused:
         log.warning("rollout %d: the way back is refused: %s", row.pk, refused.detail)
-        _carry_out(row, machine.without_moves(decision))
+        _carry_out(row, seen, machine.without_moves(decision))
 
 
-def _carry_out(row: Rollout, decision: machine.Decision) -> None:
+def _carry_out(row: Rollout, seen: Facts, decision: machine.Decision) -> None:
     says = decision.said or decision.state
     with unit_of_work(SYSTEM, reported_text(f"rollout {row.pk}: {says}")) as unit:
-        carry_out(unit, row, decision)
+        carry_out(unit, row, seen, decision)
 
 
 def _note(row: Rollout, step: StepView | None, decision: machine.Decision) -> None:

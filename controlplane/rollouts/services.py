@@ -17,7 +17,8 @@ from controlplane.rollouts import machine, standing
 from controlplane.rollouts.beginning import Prepared, prepare
 from controlplane.rollouts.facts import gather, routes_naming
 from controlplane.rollouts.machine import TAKE_BACK, Decision, StepChange
-from controlplane.rollouts.models import Rollout, State, Step, StepState
+from controlplane.rollouts.models import OPEN_STATES, Rollout, State, Step, StepState
+from controlplane.rollouts.observed import Facts
 from controlplane.rollouts.sides import Pair, base_of, left_as
 from controlplane.rollouts.verdicts import NewAct
 from controlplane.rollouts.versions import publish
@@ -62,6 +63,7 @@ def begin(unit: UnitOfWork, fields: Mapping[str, Any]) -> Rollout:
 
 
 def _hold_new_side(unit: UnitOfWork, row: Rollout, prepared: Prepared) -> None:
+    _lock_engines(prepared.held_out)
     for name, held_by in Engine.objects.filter(name__in=prepared.held_out).values_list("name", "held_out_by"):
         if held_by:
             ENGINES.put_back(unit, name, held_by)
@@ -86,14 +88,14 @@ def resume(unit: UnitOfWork, rollout_id: int) -> Rollout:
 
 
 def abort(unit: UnitOfWork, rollout_id: int) -> Rollout:
-    """End it, and leave everything as it stands: traffic, and who is held out."""
+    """End it, and leave everything as it stands: traffic, and who is held out. Also where the way back cannot be."""
 
     def end(row: Rollout) -> None:
         _set_state(row, State.ABORTED, "aborted by hand")
         _cancel_waiting(unit, row)
         row.steps.exclude(state__in=_STEP_ENDED).update(state=StepState.SKIPPED, ended_at=timezone.now())
 
-    return _change(unit, rollout_id, (State.RUNNING, State.PAUSED), end)
+    return _change(unit, rollout_id, OPEN_STATES, end)
 
 
 def take_back(unit: UnitOfWork, rollout_id: int) -> Rollout:
@@ -103,6 +105,8 @@ def take_back(unit: UnitOfWork, rollout_id: int) -> Rollout:
     if other is not None and other.pk != row.pk:
         raise Conflict(f"{other} is about the same pool now; end it first", code="rollout")
     view = standing.view(row)
+    if any(step.evidence.get("published") for step in view.steps):
+        raise Conflict("its version is published, and clients have it; publish another one", code="published")
     # Of no step: whether its conditions hold is not asked any more.
     seen = gather(row, replace(view, steps=()), timezone.now())
     row.look_at = timezone.now()
@@ -112,22 +116,29 @@ def take_back(unit: UnitOfWork, rollout_id: int) -> Rollout:
     return row
 
 
-def carry_out(unit: UnitOfWork, seen: Rollout, decision: Decision) -> None:
-    """Write what was decided on a rollout as it was seen. Raises Outdated where somebody wrote to it since, Refused."""
-    row = Rollout.objects.select_for_update().filter(pk=seen.pk, writes=seen.writes).first()
+def carry_out(unit: UnitOfWork, looked_at: Rollout, seen: Facts, decision: Decision) -> None:
+    """Write what was decided on what was seen. Raises Outdated where somebody changed it or its routes since, Refused.
+
+    A look can last for seconds, while queries are answered; a person's edit of that time must not be written over.
+    """
+    row = Rollout.objects.select_for_update().filter(pk=looked_at.pk, writes=looked_at.writes).first()
     if row is None:
-        raise Outdated(f"rollout {seen.pk} was written meanwhile")
+        raise Outdated(f"rollout {looked_at.pk} was written meanwhile")
+    if decision.moves.routes and routes_naming(row.pool, row.new_pool) != seen.routes:
+        raise Outdated(f"routes of rollout {looked_at.pk} were written meanwhile")
     _write(unit, row, decision)
 
 
 def _write(unit: UnitOfWork, row: Rollout, decision: Decision) -> None:
     before = standing.audited(row)
-    if decision.state == State.FAILED or decision.takes_back:
-        _cancel_waiting(unit, row)
+    moves = decision.moves
+    _lock_engines([*moves.hold_out, *moves.put_back, *(act.engine for act in decision.acts)])
     _move(unit, row, decision)
     asked = {act.key: acts.create(unit, _asked(act)).act_id for act in decision.acts}
     if decision.publishes:
-        publish(unit, row)
+        publish(unit, row.pool, row.spec)
+    if decision.state == State.FAILED or decision.takes_back:
+        _cancel_waiting(unit, row)
     for change in decision.steps:
         _change_step(row, change, asked)
     current = row.steps.filter(state=StepState.RUNNING).first()
@@ -146,10 +157,16 @@ def _write(unit: UnitOfWork, row: Rollout, decision: Decision) -> None:
         _note_change(unit, current)
 
 
+def _lock_engines(names: Iterable[str]) -> None:
+    """In the order in which a node's report locks them, which waits for no write: engines, then nodes, then acts."""
+    list(ENGINES.queryset().select_for_update(of=("self",)).filter(name__in=list(names)).order_by("pk"))
+
+
 def _cancel_waiting(unit: UnitOfWork, row: Rollout) -> None:
     """What no agent has begun yet is asked of none any more."""
     asked = [act for step in row.steps.all() for act in step.evidence.get("acts", {}).values()]
-    for act_id in Act.objects.filter(act_id__in=asked, state=ActState.WAITING).values_list("act_id", flat=True):
+    waiting = Act.objects.filter(act_id__in=asked, state=ActState.WAITING).order_by("pk")
+    for act_id in waiting.values_list("act_id", flat=True):
         acts.cancel(unit, act_id)
 
 

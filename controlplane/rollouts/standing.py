@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Q
+
 from controlplane.core.errors import NotFound
 from controlplane.core.fields import iso
 from controlplane.core.nouns import PAGE_ROWS, page_of
@@ -96,10 +98,15 @@ def view(row: Rollout) -> RolloutView:
     )
 
 
-def claim(now: datetime, lasts: timedelta) -> list[Rollout]:
-    """Those at which a look is due, for this worker alone. One that dies leaves them to the next after that long."""
-    due = Rollout.objects.filter(state__in=OPEN_STATES, look_at__lte=now).order_by("look_at")
-    return [row for row in due if Rollout.objects.filter(pk=row.pk, look_at=row.look_at).update(look_at=now + lasts)]
+def due(now: datetime, lasts: timedelta) -> list[Rollout]:
+    """Those at which a look is due. One that is claimed for longer than claims last was so before a clock went back."""
+    is_due = Q(look_at__lte=now) | Q(look_at__gt=now + lasts)
+    return list(Rollout.objects.filter(is_due, state__in=OPEN_STATES).order_by("look_at"))
+
+
+def claim(row: Rollout, now: datetime, lasts: timedelta) -> bool:
+    """Whether this worker alone may look at it now. One that dies leaves it to the next after that long."""
+    return bool(Rollout.objects.filter(pk=row.pk, look_at=row.look_at).update(look_at=now + lasts))
 
 
 def looked(row: Rollout, **seen: Any) -> None:

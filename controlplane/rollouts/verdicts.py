@@ -14,6 +14,8 @@ from wire.canonical import Document
 
 # How long a step that has no limit of its own waits for a node that has vanished.
 VANISHED_SECONDS = 300
+# More are asked for in further writes: nobody else can write to the configuration meanwhile.
+ASKED_AT_ONCE = 64
 _FORGOTTEN = ActFacts("unknown", "nobody knows of the act any more")
 
 
@@ -94,21 +96,25 @@ def gone(names: Iterable[str], facts: Facts) -> list[str]:
 
 
 def by_acts(step: StepView, facts: Facts, wanted: Sequence[NewAct], what: str, now: datetime) -> Verdict:
-    """Ask for acts, wait for their ends. One that does not end well fails the step, once all have ended; one whose node
-    has vanished, when the step's limit is over.
+    """Ask for acts, one after the other of each engine, and wait for their ends. One that does not end well fails the
+    step, once those that were asked have ended; one whose node has vanished, when the step's limit is over.
     """
     asked = step.acts
-    unasked = [act for act in wanted if act.key not in asked]
-    if unasked:
-        return waits(f"asks to {what}: {some_of([act.engine for act in unasked])}", acts=unasked)
-    ends = [(act.engine, facts.acts.get(asked[act.key], _FORGOTTEN)) for act in wanted]
+    ends = [(act.engine, facts.acts.get(asked[act.key], _FORGOTTEN)) for act in wanted if act.key in asked]
     still = {engine for engine, end in ends if end.is_open}
+    bad = [f"{engine} {end.state}: {end.said}" for engine, end in ends if not end.is_open and end.state != "done"]
+    following: dict[str, NewAct] = {}
+    for act in wanted:
+        if act.key not in asked and act.engine not in still:
+            following.setdefault(act.engine, act)
+    if following and not bad:
+        now_asked = list(following.values())[:ASKED_AT_ONCE]
+        return waits(f"asks to {what}: {some_of([act.engine for act in now_asked])}", acts=now_asked)
     vanished = [name for name in sorted(still) if name not in facts.engines or facts.engines[name].silent]
     if vanished and is_over(step, step.arguments.get("limit_seconds", VANISHED_SECONDS), now):
         return failed(f"could not {what}: the node of {some_of(vanished)} is not heard of")
     if still:
         return waits(f"waits to {what}: {some_of(sorted(still))}")
-    bad = [f"{engine} {end.state}: {end.said}" for engine, end in ends if end.state != "done"]
     if bad:
         return failed(f"could not {what}: {some_of(bad)}")
     last_ms = max((epoch_ms(end.ended_at) for _, end in ends if end.ended_at is not None), default=0)

@@ -33,7 +33,9 @@ def look(now: datetime) -> int:
     idle_days = settings_rows.VERSION_IDLE_DAYS.read()
     known = _gateways_are_heard(now)
     retired = 0
-    for row in ModelVersion.objects.filter(retired_at=None).select_related("model").order_by("pk"):
+    # Of what has no pool of its own, such as an adapter, nobody tells requests.
+    serving = ModelVersion.objects.filter(retired_at=None, model__pools__isnull=False).distinct()
+    for row in serving.select_related("model").order_by("pk"):
         idle = _idle(row, now, known)
         if idle_days and idle is not None and idle >= timedelta(days=idle_days):
             retired += _retire(row, idle_days)
@@ -80,5 +82,7 @@ def _retire(row: ModelVersion, idle_days: int) -> bool:
         # What keeps it may go; it is looked at again.
         log.debug("%s", refused.detail)
         return False
+    for warning in unit.warnings:
+        log.warning("version %s of %s: %s", row.version, row.family, warning.message)
     log.info("version %s of %s is retired: nobody asked for it for %d days", row.version, row.family, idle_days)
     return True

@@ -14,10 +14,9 @@ from controlplane.routing.placement import standing_in
 from controlplane.routing.services import ROUTES, RouteFields, typed
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import PRIORITY_CLASSES
-from policy.adapters import routes_for
 from policy.admission import NotAdmitted, bounded_output
 from policy.cascade import is_asked_first
-from policy.routing import RouteResult, in_order, match_route
+from policy.routing import RouteResult, in_order, match_route, routes_for
 from wire.canonical import Document
 from wire.problems import Problem, pointer
 from wire.snapshot import Pool, Route
@@ -44,20 +43,21 @@ def explain(fields: Document) -> Document:
     except NotAdmitted as refused:
         return {"request": None, "max_tokens": None, **_answer(RouteResult(refused.reason, "", (), str(refused)), {})}
     # The draw picks one pool by weight; all of them are shown, so any draw does.
-    rules = _led(rules, asked)
-    result = match_route(rules, asked.facts, 0.0)
-    answer = _answer(result, rules)
-    if answer["cascade"] is not None and (cascade := rules[result.rule].cascade) is not UNSET:
+    led = _led(rules, asked)
+    result = match_route(rules, asked.facts, 0.0, led)
+    answer = _answer(result, led)
+    if answer["cascade"] is not None and (cascade := led[result.rule].cascade) is not UNSET:
         answer["cascade"]["asked_first"] = is_asked_first(cascade, asked.endpoint, asked.size.tokens)
     return {"request": _seen(asked), "max_tokens": _bounded(asked), **answer}
 
 
 def _led(rules: dict[str, Route], asked: Asked) -> dict[str, Route]:
-    """The rules as they hold for a model that is an adapter, as gateways take them."""
-    if asked.model is None or asked.model.adapter is UNSET:
-        return rules
+    """The rules as they hold for the model, as gateways take them. One that does not exist is refused elsewhere."""
+    ordered = in_order(rules)
+    if asked.model is None:
+        return ordered
     pools = {row.name: msgspec.convert(POOLS.wire_form(row), Pool) for row in POOLS.queryset()}
-    return routes_for(in_order(rules), asked.model, pools)
+    return routes_for(ordered, asked.facts.model, asked.model, pools)
 
 
 def _stored() -> dict[str, Route]:

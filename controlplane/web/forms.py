@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from decimal import Decimal
+from itertools import chain
 from typing import Any, cast
 
 from django import forms
@@ -20,7 +21,7 @@ from controlplane.core.errors import Refused
 from controlplane.core.fields import default_of
 from controlplane.core.models import TargetKind
 from controlplane.core.security import address_of
-from controlplane.fleet.models import Model
+from controlplane.fleet.models import Alias, Model
 from controlplane.tenants.models import CachePolicy, PriorityClass, SessionLimits, Tenant
 from controlplane.tenants.services.keys import OVERLAP_MAX_SECONDS
 from controlplane.tenants.services.temporary_limits import EXPIRES_MAX_SECONDS
@@ -145,7 +146,8 @@ class TenantForm(TenantLimitsForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         classes = list(PriorityClass.objects.order_by("rank", "name").values_list("name", flat=True))
-        self._offer("models", Model.objects.order_by("name").values_list("name", flat=True))
+        names = (noun.objects.values_list("name", flat=True) for noun in (Model, Alias))
+        self._offer("models", sorted(chain(*names)))
         self._offer("priority_classes", classes)
         self._offer("default_priority_class", classes, none=_("none"))
         for field, row in (("session_limits", SessionLimits), ("cache_policy", CachePolicy)):

@@ -132,9 +132,11 @@ class Rooms:
         admissible = sum(kv.admissible_tokens or 0 for _, kv in known)
         # Those that have entered hold a place already, at an engine or in a moment.
         coming = room.released + sum(1 for x in room.running if x.placement is None)
+        running, waiting = pool.choice.queues() or (None, None)
         return Sight(
             interactive_waiting=sum(1 for claim in pool.line if claim.priority_class != self._class),
-            engines_waiting=pool.choice.waiting(),
+            engines_running=running,
+            engines_waiting=waiting,
             kv_permille=1000 * held // admissible if admissible else None,
             in_flight=pool.in_flight + coming,
             lines=len(room.running),

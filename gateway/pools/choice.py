@@ -122,10 +122,15 @@ class Choice:
         )
 
     def waiting(self) -> int | None:
-        """Requests in the engines' own queues, by the last looks at their pages; None where none of them tells."""
+        """Sequences in the engines' own queues; None where none of them tells."""
+        queues = self.queues()
+        return None if queues is None else queues[1]
+
+    def queues(self) -> tuple[int, int] | None:
+        """Sequences that the engines run, and that wait there, by the last looks at their pages; None: none tells."""
         looks = [self._looks.look(state.name) for state in self.engines if not self._looks.stale(state.name)]
-        told = [look.waiting for look in looks if look is not None and look.waiting is not None]
-        return sum(told) if told else None
+        told = [(look.running, look.waiting) for look in looks if look is not None and look.waiting is not None]
+        return (sum(running or 0 for running, _ in told), sum(waiting for _, waiting in told)) if told else None
 
     def largest_tokens(self, now_ms: int, unix_ms: int) -> int | None:
         """The largest request that some engine may take now or later; None: of any size. -1: no engine takes any."""

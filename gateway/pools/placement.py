@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from gateway.pools.claim import Claim
     from gateway.pools.pool import PoolState
 
+# Of the time that an answer took: what its engine made meanwhile is not known.
+_UNREAD_SHARE = 0.1
+
 
 class Placement:
     """What one request holds of an engine and its pool. `end` gives it back; only the first call counts.
@@ -59,8 +62,10 @@ class Placement:
         self._pass_probes(now_ms)
 
     def answered(self, output_tokens: int, sequences: int, now_ms: int, unread_seconds: float = 0) -> None:
-        """Its answer is there. `unread_seconds`: for so long its client was waited for, not the engine."""
-        self._held_by.pace.learn(output_tokens / sequences, now_ms - self._sent_ms - unread_seconds * 1000)
+        """Its answer is there. Where its client was waited for (`unread_seconds`), that says little of the engine."""
+        took_ms = now_ms - self._sent_ms
+        if unread_seconds * 1000 <= took_ms * _UNREAD_SHARE:
+            self._held_by.pace.learn(output_tokens / sequences, took_ms)
 
     def unseen_output(self, sequences: int, most: int, now_ms: int) -> int:
         """What an engine has made by now of an answer that nobody has seen; `most` and `sequences` were asked for."""

@@ -80,17 +80,23 @@ local function raise(bucket, by)
   s[bucket .. 'forgiven'] = math.max(0, s[bucket .. 'forgiven'] - (level - held))
 end
 
+-- What a lease holds; nil where there is none, and where it cannot be read.
+local function part_of(id)
+  local held = redis.call('HGET', key, 'l:' .. id)
+  if not held then return nil end
+  local part = {}
+  for number in string.gmatch(held, '%S+') do part[#part + 1] = to_number(number) end
+  if #part == 6 then return part end
+  unreadable = 'a lease in it is not six numbers'
+  return nil
+end
+
+-- Of a lease that can be read, or is not there.
 local function finish(id, tokens, requests)
   -- Of the two keys a full Redis may have evicted one alone.
-  local held = redis.call('HGET', key, 'l:' .. id)
-  local part = {}
-  for number in string.gmatch(held or '', '%S+') do part[#part + 1] = to_number(number) end
-  if held and #part ~= 6 then
-    unreadable = 'a lease in it is not six numbers'
-    return false
-  end
+  local part = part_of(id)
   redis.call('ZREM', leases, id)
-  if not held then return false end
+  if not part then return false end
   redis.call('HDEL', key, 'l:' .. id)
   s.running = s.running - part[3]
   if part[4] ~= 0 and part[4] == s.t_generation and s.t_limit >= 0 then raise('t_', (part[1] - tokens) * MINUTE) end
@@ -116,7 +122,11 @@ local function advance()
       s[bucket .. 'forgiven'] = math.max(0, s[bucket .. 'forgiven'] - fades)
     end
   end
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, LAPSES_A_CALL)) do
+  local lapsed = redis.call('ZRANGEBYSCORE', leases, '-inf', now, 'LIMIT', 0, LAPSES_A_CALL)
+  for _, id in ipairs(lapsed) do part_of(id) end
+  -- One that is ended must be counted too: all of them, or none.
+  if unreadable then return end
+  for _, id in ipairs(lapsed) do
     finish(id, 0, 0)
     redis.call('HDEL', key, 'g:' .. id)
   end
@@ -202,7 +212,7 @@ local function reserve(id, tokens, requests, sequences, lease_ms)
 end
 
 local function cancel(id)
-  if not finish(id, 0, 0) and not unreadable then
+  if not finish(id, 0, 0) then
     redis.call('HSET', key, 'l:' .. id, '0 0 0 0 0 0')
     redis.call('ZADD', leases, string.format('%.0f', now + CANCELLED_KEPT_MS), id)
     s.keep = math.max(s.keep, now + CANCELLED_KEPT_MS)
@@ -304,8 +314,9 @@ end
 
 local operation = words[1]
 local missing = not read()
-if unreadable then return 'unreadable ' .. unreadable end
 local is_about_a_lease = operation == 'settle' or operation == 'cancel'
+if is_about_a_lease and not unreadable then part_of(words[2]) end
+if unreadable then return 'unreadable ' .. unreadable end
 if missing then
   if operation == 'settle' then return '' end
   begin()
@@ -331,7 +342,6 @@ else
     status = rejoin(10, missing, written_at)
   end
 end
-if unreadable then return 'unreadable ' .. unreadable end
 save()
 return string.format(
   '%.0f' .. string.rep(' %.0f', 16),

@@ -53,14 +53,19 @@ def from_mean(mean: float, permille: int, length: int) -> dict[int, int]:
     Raises: ValueError where there is none: a mean far below a percentile belongs to another form.
     """
     z = _NORMAL.inv_cdf(permille / WHOLE_PERMILLE)
-    # ln(length) = mu + z·sigma and ln(mean) = mu + sigma²/2; of the two sigma the smaller.
+    # ln(length) = mu + z·sigma and ln(mean) = mu + sigma²/2; of the two sigma the smaller that is not below 0.
     root = z * z - 2 * math.log(length / mean)
-    if root < 0 or length < mean:
+    if permille == MEDIAN_PERMILLE:
+        if length > mean:
+            raise ValueError("p50 must not be above the mean; give more percentiles or a histogram instead")
+        sigma = math.sqrt(root)
+    elif root < 0 or length < mean:
         most = math.exp(z * z / 2)
         raise ValueError(
             f"the percentile must be from 1 to {most:.1f} times the mean; give more percentiles or a histogram instead"
         )
-    sigma = z - math.sqrt(root)
+    else:
+        sigma = z - math.sqrt(root)
     mu = math.log(mean) - sigma * sigma / 2
     return _cut([(0.0, mu), (1.0, mu + sigma)])
 

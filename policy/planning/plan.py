@@ -84,7 +84,7 @@ def make(ask: Ask) -> Plan:
     """Raises: ValueError where no length was given, or the model cannot be split as asked."""
     memory = ask.machines.gpu.memory_bytes
     allowance = ask.allowance or usual_allowance(memory)
-    usual = batched_tokens(memory)
+    usual = batched_tokens(ask.machines.gpu)
     if ask.batched_tokens is not None:
         usual = Value(ask.batched_tokens, "as given")
     serving = Serving(ask.weights, ask.kv_dtype, ask.context_tokens, usual.value, allowance, ask.utilisation_permille)
@@ -137,7 +137,7 @@ def _start(ask: Ask, serving: Serving, chosen: Option, usual: Value) -> Start:
     batched = usual
     if ask.batched_tokens is None:
         prefill = None if rates is None else rates.prefill_tokens_per_second * gpus
-        batched = batched_tokens(ask.machines.gpu.memory_bytes, tpot_ms=ask.tpot_ms, prefill_tokens_per_second=prefill)
+        batched = batched_tokens(ask.machines.gpu, tpot_ms=ask.tpot_ms, prefill_tokens_per_second=prefill)
         max_num_seqs = sequences(carried, ask.share_permille, batched.value)
     served = None
     if rates is not None:

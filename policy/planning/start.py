@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from policy.capacity import Concurrency
+from policy.planning.gpus import Gpu
 
-# vLLM's own for a server, on GPUs of this memory and on smaller ones (an A100 counts as smaller).
+# vLLM's own for a server, on GPUs of this memory and on smaller ones, as which an A100 of any memory counts.
 BATCHED_TOKENS_LARGE, BATCHED_TOKENS_SMALL = 8192, 2048
-_LARGE_BYTES = 70 * 2**30
+_LARGE_BYTES, _COUNTS_AS_SMALL = 70 * 2**30, "a100"
 # Beyond it a step is bound by arithmetic on any GPU, and more at once only makes each slower.
 SEQUENCES_MAX = 1024
 _STEP_MULTIPLE = 256
@@ -25,16 +26,15 @@ class Value(NamedTuple):
     why: str
 
 
-def batched_tokens(
-    gpu_memory_bytes: int, *, tpot_ms: int | None = None, prefill_tokens_per_second: float | None = None
-) -> Value:
+def batched_tokens(gpu: Gpu, *, tpot_ms: int | None = None, prefill_tokens_per_second: float | None = None) -> Value:
     """`max_num_batched_tokens`: of a step, in which prompts are read beside each running sequence's next token.
 
     `prefill_tokens_per_second`: of the whole engine. With both, a full step lasts no longer than `tpot_ms`.
     """
-    large = gpu_memory_bytes >= _LARGE_BYTES
-    usual = BATCHED_TOKENS_LARGE if large else BATCHED_TOKENS_SMALL
-    why = f"what vLLM takes itself on a GPU of {'70 GiB or more' if large else 'less than 70 GiB'}"
+    large, an_a100 = gpu.memory_bytes >= _LARGE_BYTES, _COUNTS_AS_SMALL in gpu.name.lower()
+    usual = BATCHED_TOKENS_LARGE if large and not an_a100 else BATCHED_TOKENS_SMALL
+    kind = "an A100" if an_a100 else f"a GPU of {'70 GiB or more' if large else 'less than 70 GiB'}"
+    why = f"what vLLM takes itself on {kind}"
     if tpot_ms is None or prefill_tokens_per_second is None:
         return Value(usual, f"{why}; smaller steadies TPOT, larger shortens TTFT")
     within = int(prefill_tokens_per_second * tpot_ms / _MS_PER_SECOND) // _STEP_MULTIPLE * _STEP_MULTIPLE

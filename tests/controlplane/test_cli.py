@@ -316,3 +316,11 @@ def test_up_runs_the_beat_too_where_redis_carries_the_work(tmp_path: Path, redis
 
 def said(log: Path, words: str) -> bool:
     return log.exists() and words in log.read_text()
+
+
+def test_a_reader_that_stops_early_is_no_error_of_ours() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*HEADWORKS, "plan", "--list"], stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")

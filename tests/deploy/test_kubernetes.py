@@ -26,7 +26,7 @@ WORKLOADS = {
     if document["kind"] in ("Deployment", "StatefulSet", "DaemonSet")
 }
 # Of the pod itself, and of NVIDIA's container runtime.
-FOREIGN = {"NODE_NAME", "POD_NAME", "POD_IP", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
+FOREIGN = {"NODE_NAME", "POD_NAME", "POD_IP", "TMPDIR", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
 
 
 def pod_of(name: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_every_service_gets_healthy_does_its_work_and_ends_in_time(production: P
         assert answers_ok(f"http://127.0.0.1:{production.ports['alertmanager']}/-/ready")
     # Containers cannot write to anything but their volumes and /tmp.
     assert list(production.root.iterdir()) == []
-    assert [file.name for file in production.place("/var/lib/headworks").iterdir()] == ["static"]
+    assert {file.name for file in production.place("/var/lib/headworks").iterdir()} == {"static", "batches"}
 
 
 def data_of(url: str) -> Any:

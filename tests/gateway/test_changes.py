@@ -169,3 +169,14 @@ def test_a_clock_that_is_set_back_keeps_no_series_silent():
     site.push()
     site.now_ms -= 3_600_000
     assert site.push()
+
+
+def test_a_counter_that_moves_when_the_clock_is_set_back_tells_of_no_later_time():
+    site = Site()
+    site.ask("alpha")
+    site.push()
+    site.push()
+    site.now_ms -= 3_600_000
+    site.ask("alpha")
+    moved = [samples for samples in (series.samples for series in site.push()) if samples[-1][1] == 2]
+    assert moved == [((site.now_ms, 2),)]

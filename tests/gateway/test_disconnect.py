@@ -75,7 +75,7 @@ async def test_leaving_while_the_engine_is_silent(gateway: RunningGateway, engin
     await freed(gateway, engine, used=7)
 
 
-async def taught(gateway: RunningGateway, engine: ScriptedEngine) -> float:
+async def taught(gateway: RunningGateway, engine: ScriptedEngine, *, stream: bool = False) -> float:
     """The pool has answered once: 20 tokens in 0.1 s at least; how long it took at most."""
 
     async def in_a_while(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
@@ -84,7 +84,7 @@ async def taught(gateway: RunningGateway, engine: ScriptedEngine) -> float:
 
     engine.behave, engine.usage = in_a_while, usage(7, 20)
     began = time.monotonic()
-    assert (await gateway.call(chat()))[0] == 200
+    assert await gateway.call_status(chat(stream=stream)) == 200
     took = time.monotonic() - began
     engine.behave = engine.silence
     engine.arrived.clear()
@@ -111,6 +111,13 @@ async def test_a_whole_answer_that_is_left_is_charged_by_the_time_that_the_engin
     assert 20 * ran_at_least / answer_took - 1 <= output <= min(300, 20 * ran_at_most / 0.1)
     refilled = 10 * (time.monotonic() - began) + 1
     assert before - 7 - output <= await gateway.remaining_tokens() <= before - 7 - output + refilled
+
+
+async def test_a_pool_that_has_streamed_alone_knows_its_pace_too(gateway: RunningGateway, engine: ScriptedEngine):
+    await taught(gateway, engine, stream=True)
+    hurried = {"X-Request-Timeout-Ms": "300"}
+    assert (await gateway.call(chat(max_tokens=300), headers=hurried))[0] == 504
+    assert await gateway.grown("headworks_gateway_generation_tokens_total", tenant="alpha") > 20
 
 
 async def test_a_whole_answer_that_is_left_is_charged_no_more_than_it_might_be(

@@ -105,6 +105,18 @@ async def test_a_pin_is_a_name_for_what_the_tenant_may_use_and_no_permission(
     assert await offered(gateway) == [NEXT]
 
 
+async def test_who_may_use_an_alias_gets_whatever_it_stands_for_by_that_name_alone(
+    gateway: RunningGateway, engine: ScriptedEngine
+) -> None:
+    for stands_for, served in ((MODEL, "served-8b"), (NEXT, "served-8b-v2")):
+        follows = versions(engine, tenants__alpha={"models": {"small": True}}, aliases__small__model=stands_for)
+        await gateway.publish(follows)
+        assert await gateway.call_status({**chat(), "model": "small"}) == 200
+        assert engine.bodies[-1]["model"] == served
+        assert await gateway.refusal({**chat(), "model": stands_for}) == (403, "model_not_allowed")
+        assert await offered(gateway) == ["small"]
+
+
 def adapted(engine: ScriptedEngine, **paths: object) -> dict[str, object]:
     content = shared_configuration(engine.url, pools=("main", "adapted"))
     model = content["models"][MODEL]

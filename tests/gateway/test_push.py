@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import struct
-from collections.abc import AsyncIterator, Mapping
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from prometheus_client.core import Metric
 
 from gateway.changes import Changes
 from gateway.metrics import Metrics, Moment
@@ -211,6 +213,46 @@ async def test_thousands_of_series_go_in_bodies_of_a_bounded_size(monkeypatch: p
     # Two classes have four histograms and two counters each, of 16, 16, 12 and 12 bounds.
     assert sum(sizes) > 2 * (56 + 3 * 4 + 2)
     assert len(sizes) == 1 + sum(sizes) // 100
+
+
+class HeldMetrics(Metrics):
+    """Whose page stops after its first rows, until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_held, self.let_go = threading.Event(), threading.Event()
+        self.let_go.set()
+
+    def few(self, now: Moment) -> Iterator[Metric]:
+        for family in super().few(now):
+            yield family
+            self.is_held.set()
+            assert self.let_go.wait(10)
+
+
+async def test_a_push_that_is_cut_off_leaves_no_series_without_an_end():
+    metrics, bodies = HeldMetrics(), list[bytes]()
+    metrics.request("main", "alpha", "interactive", "ok", "none")
+    view = compile_view(decode_snapshot(configuration("http://127.0.0.1:1")), 3)
+    gateway = SimpleNamespace(metrics=metrics, view=view, moment=moment, unix_ms=lambda: 1_700_000_000_000)
+
+    async def put_body(body: bytes) -> None:
+        bodies.append(body)
+
+    push = SeriesPush("gw", cast("Any", gateway), cast("Any", SimpleNamespace(put_body=put_body)), 5)
+    await push.push_once()
+    metrics.is_held.clear()
+    metrics.let_go.clear()
+    cut_off = asyncio.create_task(push.push_once())
+    assert await asyncio.to_thread(metrics.is_held.wait, 10)
+    cut_off.cancel()
+    ending = asyncio.create_task(push.end())
+    await asyncio.wait((cut_off,))
+    metrics.let_go.set()
+    await ending
+    taken = Taken(bodies)
+    assert len(taken.series) > 10
+    assert all([is_stale(value) for _, value in samples_] == [False, True] for samples_ in taken.series.values())
 
 
 def test_every_label_that_is_pushed_is_one_that_the_receiver_takes():

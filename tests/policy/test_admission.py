@@ -65,10 +65,13 @@ def test_a_class_that_is_not_there_or_not_allowed_is_refused(tenant, asked, reas
     assert refused.value.reason == reason
 
 
-def test_permission_is_for_the_model_and_the_refusal_says_what_the_client_called_it():
+def test_permission_is_for_the_model_or_what_stands_for_it_and_the_refusal_says_what_the_client_called_it():
     check_model(Tenant(models={"m": True}), "alias", "m", {"m"})
+    check_model(Tenant(models={"alias": True}), "alias", "m", {"m"})
+    with pytest.raises(NotAdmitted, match="may not use the model 'm'"):
+        check_model(Tenant(models={"alias": True}), "m", "m", {"m"})
     with pytest.raises(NotAdmitted, match="alias") as refused:
-        check_model(Tenant(models={"alias": True}), "alias", "m", {"m"})
+        check_model(Tenant(models={"other": True}), "alias", "m", {"m"})
     assert (refused.value.reason, refused.value.param) == ("model_not_allowed", "model")
     with pytest.raises(NotAdmitted) as refused:
         check_model(Tenant(models={}), "x", "x", {"m"})

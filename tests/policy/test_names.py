@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.names import model_called
+from policy.names import may_call, model_called, models_of
 from wire.snapshot import Alias, Tenant
 
 ALIASES = {"chat": Alias("chat-v2")}
@@ -27,3 +27,13 @@ def test_a_pin_moves_nothing_but_what_it_names(name, pins):
     tenant = Tenant(pins=pins)
     expected = pins[name] if name in pins else model_called(name, Tenant(), ALIASES)
     assert model_called(name, tenant, ALIASES) == expected
+
+
+@given(NAMES, st.none() | st.sets(NAMES), st.dictionaries(NAMES, NAMES))
+def test_what_a_tenant_may_have_is_what_it_may_call(name, models, pins):
+    tenant = Tenant(pins=pins) if models is None else Tenant(pins=pins, models=dict.fromkeys(models, True))
+    model, allowed = model_called(name, tenant, ALIASES), models_of(tenant, ALIASES)
+    if allowed is None or model not in allowed:
+        assert may_call(tenant, name, model) is (allowed is None)
+    if may_call(tenant, name, model):
+        assert allowed is None or model in allowed

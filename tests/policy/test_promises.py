@@ -9,24 +9,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.promises import UNMEASURED, LargestLimits, Map, Means, Promise, Reach, largest_limits, promise
-from policy.routing import RequestFacts, choose_route, in_order
-from wire.snapshot import Cascade, Fallback, Match, Model, Route, ScheduledLimits, TemporaryLimits, Tenant
+from policy.routing import RequestFacts, choose_route, in_order, routes_for
+from wire.snapshot import (
+    Alias,
+    Cascade,
+    Fallback,
+    Match,
+    Model,
+    NameSet,
+    Pool,
+    Route,
+    ScheduledLimits,
+    TemporaryLimits,
+    Tenant,
+)
 
 SMALL = Model(max_context_tokens=4_000, default_max_tokens=256, max_tokens=1_000)
 LARGE = Model(max_context_tokens=32_000, default_max_tokens=256, max_tokens=4_000)
 MODELS = {"small": SMALL, "large": LARGE}
+# Named in a rule, which then leads both of them to its pools.
+ANY: NameSet = {"small": True, "large": True}
+POOLS = {"p": Pool("small"), "q": Pool("large")}
 
 
 def reached(routes: dict[str, Route], tenant: Tenant, name: str = "acme", models: dict[str, Model] = MODELS) -> Any:
-    return Map(routes, models, ["gold", "bulk"]).reached_by(name, tenant)
+    return Map(routes, models, POOLS, ["gold", "bulk"]).reached_by(name, tenant)
 
 
 def to(order: int = 0, pool: str = "p", **match: Any) -> Route:
-    return Route(order, Match(**match), pools={pool: 1000})
+    return Route(order, Match(**{"models": ANY, **match}), pools={pool: 1000})
 
 
 def test_a_route_for_all_brings_all_of_it():
     assert reached({"all": to()}, Tenant()) == {"p": Reach(1000, 32_000)}
+
+
+def test_a_rule_for_any_model_brings_each_to_the_pools_that_serve_it():
+    split = Route(0, pools={"p": 700, "q": 300})
+    assert reached({"split": split}, Tenant()) == {"p": Reach(1000, 4_000), "q": Reach(1000, 32_000)}
 
 
 def test_only_its_own_models_count():
@@ -34,15 +54,22 @@ def test_only_its_own_models_count():
     assert reached({"l": to(models={"large": True})}, Tenant(models={"small": True})) == {}
 
 
+def test_what_an_alias_that_it_may_use_stands_for_counts():
+    tenant = Tenant(models={"newest": True})
+    for model, context in (("small", 4_000), ("large", 32_000)):
+        known = Map({"all": to()}, MODELS, POOLS, [], {"newest": Alias(model)})
+        assert known.reached_by("acme", tenant) == {"p": Reach(1000, context)}
+
+
 def test_weights_split_what_comes():
-    split = Route(0, pools={"p": 700, "q": 300, "r": 0}, fallbacks={"s": Fallback(0)})
+    split = Route(0, Match(models=ANY), pools={"p": 700, "q": 300, "r": 0}, fallbacks={"s": Fallback(0)})
     assert reached({"split": split}, Tenant()) == {"p": Reach(700, 32_000), "q": Reach(300, 32_000)}
 
 
 def test_the_way_that_brings_most_counts():
     routes = {
-        "short": Route(0, Match(max_prompt_tokens=1_000), pools={"p": 200, "q": 800}),
-        "rest": Route(1, pools={"p": 1000}),
+        "short": Route(0, Match(models=ANY, max_prompt_tokens=1_000), pools={"p": 200, "q": 800}),
+        "rest": to(1),
     }
     assert reached(routes, Tenant()) == {"p": Reach(1000, 32_000), "q": Reach(800, 999 + 4_000)}
 
@@ -77,7 +104,7 @@ def test_a_prompt_that_no_model_takes_opens_no_way():
 
 def test_a_cascade_asks_its_own_pool_first_and_may_escalate_all():
     cascade = Cascade("little", {"empty": True}, max_prompt_tokens=500)
-    routes = {"a": Route(0, pools={"p": 1000}, cascade=cascade)}
+    routes = {"a": Route(0, Match(models=ANY), pools={"p": 1000}, cascade=cascade)}
     assert reached(routes, Tenant()) == {"p": Reach(1000, 32_000), "little": Reach(1000, 4_500)}
 
 
@@ -114,14 +141,16 @@ def test_no_request_takes_a_way_that_is_not_on_the_map(
     if not allowed or prompt >= every[model].max_context_tokens:
         return
     output = min(output, every[model].max_tokens, every[model].max_context_tokens - prompt)
-    result = choose_route(in_order(routes), RequestFacts(model, name, chosen, prompt, output), 0.5)
-    reach = Map(routes, every, ["x", "y"]).reached_by(name, tenant)
+    pools = {"p": Pool("x"), "q": Pool("y")}
+    led = routes_for(in_order(routes), model, every[model], pools)
+    result = choose_route(led, RequestFacts(model, name, chosen, prompt, output), 0.5)
+    reach = Map(routes, every, pools, ["x", "y"]).reached_by(name, tenant)
     if result.pools:
         pool = result.pools[0]
         assert reach[pool].context_tokens >= prompt + output
-        weights = routes[result.rule].pools
+        weights = led[result.rule].pools
         assert isinstance(weights, dict)
-        assert reach[pool].permille >= weights[pool]
+        assert reach[pool].permille * sum(weights.values()) >= 1000 * weights[pool]
 
 
 def test_the_largest_limits_are_those_of_any_hour():

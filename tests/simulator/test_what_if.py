@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from simulator.fit import fit, simulate
 from simulator.what_if import BAD_ASK, OVER_TIME
 from simulator.what_if_run import Outcome, Run
-from simulator.what_if_sweep import processes_for, sweep
+from simulator.what_if_sweep import RunDied, _received, processes_for, sweep
 from wire import calibration as measured
 from wire.sketches import bucket_of
 from wire.what_if import Ask, BadAsk, Gateway, Point, Slo, Speed, points, read, read_json
@@ -37,6 +38,9 @@ BASE: dict[str, Any] = {
     "seeds": 2,
     "processes": 1,
 }
+
+
+MANY = {"loads": [1.0 - share / 100 for share in range(16)], "max_num_seqs": list(range(32, 64)), "seeds": 16}
 
 
 def asked(**changed: Any) -> Ask:
@@ -149,7 +153,10 @@ def test_processes_are_bounded_by_cores_and_runs() -> None:
         ({"output_tokens": [[3, 1], [3, 1]]}, "/output_tokens"),
         ({"loads": [100.0], "arrivals": {"rate_per_second": 5000.0}}, "/loads"),
         ({"max_num_seqs": list(range(1, 33)), "max_num_batched_tokens": list(range(64, 96))}, "/"),
-        ({"measured_seconds": 86_400, "arrivals": {"rate_per_second": 9000.0}}, "/"),
+        ({"measured_seconds": 86_400, "arrivals": {"rate_per_second": 20.0}, "output_tokens": [[200, 1]]}, "/"),
+        ({"measured_seconds": 86_400, "arrivals": {"rate_per_second": 30.0}}, "/measured_seconds"),
+        ({**MANY, "output_tokens": [[0, 1]], "arrivals": {"rate_per_second": 9000.0}}, "/"),
+        ({"arrivals": {"rate_per_second": 1e-300}}, "/arrivals/rate_per_second"),
         ({"speed": {"base_seconds": -1}}, "/speed/base_seconds"),
         ({"loads": [float("nan")]}, "/loads/0"),
         ({"arrivals": {"rate_per_second": float("inf")}}, "/arrivals/rate_per_second"),
@@ -160,6 +167,31 @@ def test_what_cannot_be_asked_is_refused_at_its_path(changed: dict[str, Any], pa
     with pytest.raises(BadAsk) as refused:
         asked(**changed)
     assert path in [problem.path for problem in refused.value.problems]
+
+
+def test_millions_of_combinations_are_counted_and_not_made() -> None:
+    many = {"max_num_seqs": list(range(1, 33)), "max_num_batched_tokens": list(range(1, 33))}
+    many |= {"replicas": list(range(1, 17)), "kv_capacity_tokens": list(range(100, 116))}
+    began = time.process_time()
+    with pytest.raises(BadAsk, match="4194304 combinations"):
+        asked(**many, gateway={"max_concurrency": list(range(1, 17))})
+    assert time.process_time() - began < 0.2
+
+
+def test_a_process_of_the_runs_that_is_killed_is_told_at_once() -> None:
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=os._exit, args=(9,))
+    process.start()
+    sender.close()
+    with pytest.raises(RunDied, match="status 9; is there enough memory"):
+        _received(receiver, {receiver: process})
+
+
+def test_a_run_gets_no_more_memory_than_is_meant_for_it() -> None:
+    greedy = "from simulator.what_if import MEMORY_MAX_BYTES, bound_memory; bound_memory(); bytearray(MEMORY_MAX_BYTES)"
+    done = subprocess.run([sys.executable, "-c", greedy], capture_output=True, check=False)
+    assert done.stderr.strip().endswith(b"MemoryError")
 
 
 def test_no_json_is_refused_as_such() -> None:
@@ -188,13 +220,13 @@ def test_the_program_refuses_by_name_and_ends_in_time() -> None:
     output, _ = bad.communicate(json.dumps({**BASE, "slo": {}}).encode())
     assert (bad.returncode, json.loads(output)["problems"][0]["path"]) == (BAD_ASK, "/slo")
     slow = child()
-    long = {**BASE, "measured_seconds": 40_000, "arrivals": {"rate_per_second": 60.0}, "limit_seconds": 1}
+    long = {**BASE, "measured_seconds": 30_000, "arrivals": {"rate_per_second": 60.0}, "limit_seconds": 1}
     output, _ = slow.communicate(json.dumps(long).encode(), timeout=60)
     assert (slow.returncode, "within 1 s" in json.loads(output)["error"]) == (OVER_TIME, True)
 
 
 def test_it_ends_when_nobody_hears_it_any_more() -> None:
-    long = {**BASE, "measured_seconds": 40_000, "arrivals": {"rate_per_second": 60.0}}
+    long = {**BASE, "measured_seconds": 30_000, "arrivals": {"rate_per_second": 60.0}}
     orphan = child()
     assert orphan.stdin is not None
     assert orphan.stderr is not None

@@ -37,6 +37,8 @@ Keepers = list[Callable[[str], list[str]]]
 # Of what is pinned to it, and what else leads requests to its pools.
 pins: Keepers = []
 other_routes: Keepers = []
+# Given a version that is published: why clients may not get it, in words.
+doubts: list[Callable[[rows.ModelVersion], list[str]]] = []
 
 
 class NewVersionFields(f.Fields):
@@ -131,6 +133,7 @@ def is_newest(row: rows.ModelVersion) -> bool:
 def publish(unit: UnitOfWork, family: str, version: str, model: str) -> rows.ModelVersion:
     """Make a model the newest version of its family: whoever is not pinned gets it from this write on.
 
+    Warns where nothing serves it yet, and of tenants that may not use it.
     Raises Refused with every problem, Conflict where the family has the version, or the model is one already.
     """
     asked = f.read(NewVersionFields, {"family": family, "version": version, "model": model})
@@ -151,6 +154,7 @@ def publish(unit: UnitOfWork, family: str, version: str, model: str) -> rows.Mod
     row = rows.ModelVersion.objects.create(family=asked.family, version=asked.version, model=found)
     unit.record(NOUN, _key(row), None, _record(row))
     _point(unit, asked.family, asked.model)
+    unit.warnings += [Problem("/model", "unready", words) for doubt in doubts for words in doubt(row)]
     return row
 
 
@@ -224,7 +228,7 @@ def retire(unit: UnitOfWork, version_id: int) -> rows.ModelVersion:
 def bring_back(unit: UnitOfWork, version_id: int) -> rows.ModelVersion:
     """Let a retired version serve again: its engines are woken or started where their nodes allow, and back in service.
 
-    The family goes on to follow its newest. One that is not retired stays as it is.
+    The family goes on to follow its newest, which is this one where no other is left. One that is not retired stays.
     """
     row = _lock(version_id)
     if row.retired_at is None:
@@ -235,6 +239,8 @@ def bring_back(unit: UnitOfWork, version_id: int) -> rows.ModelVersion:
     unit.record(NOUN, _key(row), before, _record(row))
     for engine in _engines_of(row):
         _begin(unit, ENGINES.put_back(unit, engine.name, _holder(row)))
+    if is_newest(row):
+        _point(unit, row.family, row.model.name)
     return row
 
 

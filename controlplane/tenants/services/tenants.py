@@ -67,7 +67,7 @@ class SchemaLimitsFields(f.Fields):
 
 
 class TenantFields(f.Fields):
-    """A null limit is no limit; a null list allows all.
+    """A null limit is no limit; a null list allows all. `models` names models, and aliases for what they stand for.
 
     `daily_token_budget` is of a calendar day in `time_zone`, on whose clock the hours of `schedule` are read. `pins`:
     what clients call a model → the model, such as a version of it, that this tenant gets for it.

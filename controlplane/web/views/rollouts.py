@@ -36,7 +36,6 @@ STEP_LABELS = {
     "hold_out": gettext_lazy("Take out of service"),
     "drain": gettext_lazy("Drain"),
     "sleep": gettext_lazy("Put to sleep"),
-    "wake": gettext_lazy("Wake"),
     "restart": gettext_lazy("Restart"),
     "verify": gettext_lazy("Compare with before"),
     "put_back": gettext_lazy("Put back into service"),
@@ -79,7 +78,7 @@ VERBS = {
     "abort": Verb(
         gettext_lazy("Abort"),
         gettext_lazy("It ends, and leaves traffic and engines as they stand."),
-        ("running", "paused"),
+        ("running", "paused", "returning"),
         services.abort,
         dangerous=True,
     ),

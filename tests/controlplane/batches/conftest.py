@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.batches import settings_rows as rows
+from controlplane.batches.folder import Folder
 from controlplane.batches.models import Batch
-from controlplane.batches.store import Store, store
+from controlplane.batches.store import store
 from controlplane.batches.work import sweep
 from controlplane.core.models import Target
 from controlplane.core.tokens import token_hash
+from tests.controlplane.batches.s3 import ACCESS_KEY, BUCKET, SECRET_KEY, Objects, s3_store
 
 CHAT = "/v1/chat/completions"
 
@@ -112,14 +115,40 @@ def now_is_past_window(batch_id: str) -> None:
     Batch.objects.filter(pk=batch_id).update(stops_at=ended, expires_at=ended)
 
 
+def use_bucket(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(rows.S3_BUCKET.name, BUCKET)
+    monkeypatch.setenv(rows.S3_ENDPOINT_URL.name, objects.address)
+    monkeypatch.setenv(rows.S3_ACCESS_KEY.name, ACCESS_KEY)
+    monkeypatch.setenv(rows.S3_SECRET_KEY.name, SECRET_KEY)
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Folder:
     monkeypatch.setenv(rows.DIR.name, str(tmp_path / "batches"))
-    return Store(tmp_path / "batches")
+    return Folder(tmp_path / "batches")
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[Objects]:
+    with s3_store() as held:
+        yield held
 
 
 @pytest.fixture
-def gateway(db: None, folder: Store) -> GatewayCalls:
+def objects(s3_server: Objects) -> Objects:
+    """An empty store that refuses nothing."""
+    s3_server.empty()
+    return s3_server
+
+
+@pytest.fixture
+def in_bucket(objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of batches lie in the bucket."""
+    use_bucket(objects, monkeypatch)
+
+
+@pytest.fixture
+def gateway(db: None, folder: Folder) -> GatewayCalls:
     return GatewayCalls("gw-1")
 
 

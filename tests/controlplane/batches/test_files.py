@@ -11,11 +11,13 @@ import pytest
 from django.utils import timezone
 
 from controlplane.batches import tasks
+from controlplane.batches.folder import Folder
 from controlplane.batches.models import Batch, File, Line
 from controlplane.batches.reading import raw_lines
-from controlplane.batches.store import Store, new_id, store
+from controlplane.batches.store import new_id, store
 from controlplane.batches.work import sweep
 from tests.controlplane.batches.conftest import CHAT, GatewayCalls, content_of, done, line, sweep_until_still
+from tests.controlplane.conftest import Rest
 
 
 def refusal(answer: Any) -> tuple[int, str]:
@@ -130,7 +132,7 @@ def test_a_gateway_must_say_whose_call_it_is(gateway: GatewayCalls) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser writes anywhere")
-def test_a_folder_that_cannot_be_written_is_told(gateway: GatewayCalls, folder: Store, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_told(gateway: GatewayCalls, folder: Folder, tmp_path: Path) -> None:
     (tmp_path / "batches").mkdir(mode=0o500)
     assert refusal(gateway.upload(line("a"))) == (503, "unavailable")
 
@@ -150,7 +152,7 @@ def test_a_full_disk_holds_a_batch_up_and_loses_nothing(gateway: GatewayCalls, m
     batch = gateway.batch(batch_id)
     assert (batch["status"], batch["output_file_id"]) == ("finalizing", None)
     assert "No space left on device" in Batch.objects.get().said
-    assert not list(store()._folder.glob("*.part"))
+    assert store().drop_halves(0) == 0
     sweep_until_still()
     batch = gateway.batch(batch_id)
     assert batch["status"] == "completed"
@@ -203,3 +205,17 @@ def test_long_lines_are_skipped_without_being_held(tmp_path: Path) -> None:
     with path.open("rb") as file:
         found = [(raw.number, raw.offset_bytes, raw.text) for raw in raw_lines(file, 100)]
     assert found == [(1, 0, b"short"), (2, 6, None), (4, 200_009, b"last")]
+
+
+def test_whoever_gets_the_name_of_a_tenant_that_is_gone_finds_nothing(gateway: GatewayCalls, admin: Rest) -> None:
+    for name in ("acme", "beta"):
+        assert admin.post("/tenants?reason=new", {"name": name}).status_code in (200, 201)
+        gateway.begin(line("a"), name)
+    sweep_until_still()
+    assert admin.delete("/tenants/acme?reason=gone").status_code == 200
+    assert {batch.tenant for batch in Batch.objects.all()} == {file.tenant for file in File.objects.all()} == {"beta"}
+    assert [each["batch"] for each in gateway.lease()] == [Batch.objects.get().pk]
+    File.objects.all().delete()
+    for path in Path(os.environ["HEADWORKS_BATCH_DIR"]).iterdir():
+        os.utime(path, (1, 1))
+    assert tasks.prune_batches() == 2

@@ -9,8 +9,12 @@ import pytest
 from django.utils import timezone
 
 from controlplane.batches import lines as work
+from controlplane.batches import reading
+from controlplane.batches.folder import Folder
 from controlplane.batches.models import Batch, Line
-from controlplane.batches.store import Store
+from controlplane.batches.store import store
+from controlplane.batches.work import _finalize, sweep
+from policy.batches.lines import read_line
 from tests.controlplane.batches.conftest import (
     CHAT,
     GatewayCalls,
@@ -258,7 +262,7 @@ def test_an_answer_holds_so_many_bytes_or_one_line(gateway: GatewayCalls, monkey
     assert [len(gateway.lease()) for _ in range(3)] == [2, 1, 0]
 
 
-def test_a_lost_file_fails_the_lines_and_not_the_call(gateway: GatewayCalls, folder: Store) -> None:
+def test_a_lost_file_fails_the_lines_and_not_the_call(gateway: GatewayCalls, folder: Folder) -> None:
     batch_id = gateway.begin(line("a"))
     sweep_until_still()
     folder.delete(Batch.objects.get().input_file_id)
@@ -266,3 +270,46 @@ def test_a_lost_file_fails_the_lines_and_not_the_call(gateway: GatewayCalls, fol
     sweep_until_still()
     batch = gateway.batch(batch_id)
     assert gateway.output(batch["error_file_id"])[0]["error"]["code"] == "input_lost"
+
+
+def test_one_that_is_cancelled_while_its_file_is_read_is_read_no_further(
+    gateway: GatewayCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch_id = gateway.begin(line("a") + line("b") + line("c"))
+    monkeypatch.setattr("controlplane.batches.reading._ROWS_AT_ONCE", 1)
+    store_rows = reading._store
+
+    def cancelled_before_the_second(made: list[Line], claim: Any) -> None:
+        if Line.objects.count() == 1:
+            gateway.post(f"/batches/{batch_id}/cancel")
+        store_rows(made, claim)
+
+    monkeypatch.setattr(reading, "_store", cancelled_before_the_second)
+    assert sweep(store()) == 0
+    sweep_until_still()
+    batch = gateway.batch(batch_id)
+    assert (batch["status"], batch["request_counts"]["total"]) == ("cancelled", 1)
+    assert [each["error"]["code"] for each in gateway.output(batch["error_file_id"])] == ["batch_cancelled"]
+    assert not Line.objects.exists()
+
+
+def test_a_batch_is_not_written_up_while_a_line_of_it_is_open(gateway: GatewayCalls) -> None:
+    batch_id = gateway.begin(line("a"))
+    sweep_until_still()
+    gateway.lease()
+    assert not _finalize(Batch.objects.get(pk=batch_id), timezone.now())
+    assert gateway.batch(batch_id)["status"] == "in_progress"
+
+
+def test_a_batch_that_breaks_a_worker_holds_no_other_up(gateway: GatewayCalls, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [gateway.begin(line(name)) for name in ("bad", "good")]
+
+    def breaking(text: bytes, endpoint: str) -> Any:
+        if b"bad" in text:
+            raise ZeroDivisionError
+        return read_line(text, endpoint)
+
+    monkeypatch.setattr(reading, "read_line", breaking)
+    sweep_until_still()
+    assert [gateway.batch(batch_id)["status"] for batch_id in ids] == ["validating", "in_progress"]
+    assert "log" in Batch.objects.get(pk=ids[0]).said

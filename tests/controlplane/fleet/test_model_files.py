@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pytest
 from django.utils import timezone
@@ -113,15 +114,19 @@ def test_what_agents_tell_is_listed_with_the_models_it_is_of(with_files):
 def test_files_count_as_there_only_when_they_were_read_whole(with_files):
     model = Model.objects.get()
     (never,) = missing(model, ["n1"])
-    assert never == f"node n1: the files of {MODEL} in {FOLDER} were never looked at; fetch or check them"
+    body = json.dumps({"model": MODEL, "nodes": ["n1"]})
+    assert (
+        never
+        == f"node n1: the files of {MODEL} in {FOLDER} were never looked at; POST /api/v1/model-files/fetch {body}"
+    )
     agent = enrolled(with_files, "n1")
-    for state, said in (
-        ("partial", "are partial: lack: x"),
-        ("present", "are of the right size, and were not read; check them"),
-        ("damaged", "are damaged: lack: x"),
+    for state, said, verb in (
+        ("partial", "are partial: lack: x", "fetch"),
+        ("present", "are of the right size, and were not read", "check"),
+        ("damaged", "are damaged: lack: x", "fetch"),
     ):
         tell(agent, state, detail="lack: x")
-        assert missing(model, ["n1"])[0].endswith(f"in {FOLDER} {said}")
+        assert missing(model, ["n1"])[0].endswith(f"in {FOLDER} {said}; POST /api/v1/model-files/{verb} {body}")
     tell(agent, "whole")
     assert missing(model, ["n1", "n1"]) == []
     assert len(missing(model, ["n1", "n2"])) == 1

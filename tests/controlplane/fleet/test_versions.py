@@ -178,6 +178,76 @@ def test_a_pinned_version_is_neither_deleted_nor_retired_nor_its_model(models):
     assert models.delete(f"/model-versions/{first}").status_code == 200
 
 
+def test_a_pin_names_a_version_of_its_family_that_serves(models):
+    first = published(models, "v1")
+    published(models, "v2")
+    models.post("/models", {"name": "poem", "max_context_tokens": 8192})
+    models.post("/tenants", {"name": "acme"})
+    models.post(f"/model-versions/{first}/retire")
+    told = {}
+    for model in ("poem", "chat-v1"):
+        answer = models.patch("/tenants/acme", {"pins": {"chat": model}})
+        (problem,) = answer.json()["problems"]
+        assert problem["path"] == "/tenants/acme/pins/chat"
+        told[problem["rule"]] = problem["message"]
+    assert told == {
+        "reference": "'poem' is no version of 'chat'; there are chat-v2",
+        "retired": "'chat-v1' is a retired version of 'chat'; bring it back first",
+    }
+    assert models.patch("/tenants/acme", {"pins": {"chat": "chat-v2"}}).status_code == 200
+
+
+def test_a_pin_from_before_there_were_versions_does_not_bar_other_edits_of_its_tenant(models):
+    models.post("/aliases", {"name": "chat", "model": "chat-v2"})
+    assert models.post("/tenants", {"name": "acme", "pins": {"chat": "chat-v1"}}).status_code == 201
+    published(models, "v2")
+    assert models.patch("/tenants/acme", {"weight": 7}).status_code == 200
+
+
+def test_a_text_of_the_configuration_is_held_to_the_versions_that_there_are_and_else_to_its_aliases(models):
+    published(models, "v2")
+    document = {**models.get("/config").json(), "tenants": {"acme": {"pins": {"chat": "chat-v1"}}}}
+    refused = models.put("/config?reason=restored", document)
+    assert problem_paths(refused) == {"/tenants/acme/pins/chat"}
+    ModelVersion.objects.all().delete()
+    applied = models.put("/config?reason=restored", document)
+    assert (applied.status_code, applied.json()["patch"]["tenants"]["acme"]["pins"]) == (200, {"chat": "chat-v1"})
+
+
+def unready(answer):
+    return [warning["message"] for warning in answer.json()["warnings"] if warning["rule"] == "unready"]
+
+
+def test_publishing_warns_of_what_nothing_serves_and_nobody_may_use(models):
+    published(models, "v1")
+    models.post("/tenants", {"name": "acme", "models": ["chat-v1"]})
+    models.post("/tenants", {"name": "follows", "models": ["chat-v1", "chat"]})
+    models.post("/models", {"name": "chat-v3", "max_context_tokens": 8192})
+    bare = {"family": "chat", "version": "v3", "model": "chat-v3"}
+    tried = models.post("/model-versions?dry_run=true", bare)
+    assert unready(tried) == [
+        "no pool serves model 'chat-v3': requests for 'chat' are refused until one does",
+        "these tenants may use neither 'chat' nor 'chat-v3', and are refused it: acme; allow them 'chat'",
+    ]
+    models.post("/pools", {"name": "v3", "model": "chat-v3"})
+    assert unready(models.post("/model-versions?dry_run=true", bare))[0].startswith("no route leads to a pool of model")
+    models.patch("/pools/v1", {"adapters": {"sql": "/adapters/sql"}})
+    models.post("/models", {"name": "sql", "max_context_tokens": 8192, "adapter": "sql"})
+    assert len(unready(models.post("/model-versions?dry_run=true", {**bare, "model": "sql"}))) == 1
+    models.patch("/tenants/acme", {"models": ["chat"]})
+    assert unready(models.post("/model-versions", {**bare, "version": "v2", "model": "chat-v2"})) == []
+
+
+def test_a_version_brought_back_when_no_other_is_left_is_what_its_family_gets(models):
+    first = published(models, "v1")
+    second = published(models, "v2")
+    models.post(f"/model-versions/{first}/retire")
+    assert models.delete(f"/model-versions/{second}").status_code == 200
+    assert models.get("/aliases/chat").status_code == 404
+    models.post(f"/model-versions/{first}/bring-back")
+    assert compiled("aliases", "chat") == {"model": "chat-v1"}
+
+
 def test_a_version_whose_pools_serve_other_requests_is_not_retired(models):
     first = published(models, "v1")
     published(models, "v2")

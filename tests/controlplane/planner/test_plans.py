@@ -107,6 +107,8 @@ def test_a_config_is_planned_with_as_it_is_pasted(viewer: Rest) -> None:
         ({"lengths": {**TYPED, "output": {"p50": 100, "p95": 90}}}, ("/lengths/output", "range")),
         ({"lengths": {**TYPED, "output": {"histogram": {"1e3": 4}}}}, ("/lengths/output", "one_of")),
         ({"lengths": {**TYPED, "output": {"p95": 5}}}, ("/lengths/output", "one_of")),
+        ({"lengths": {**TYPED, "output": {"mean": 100, "p50": 101}}}, ("/lengths/output", "range")),
+        ({"lengths": {**TYPED, "prompt": {"histogram": {"0": 1}}}}, ("/lengths/prompt/histogram/0", "range")),
         ({"lengths": {"measured": {"days": 31}}}, ("/lengths/measured/days", "less_than_equal")),
         ({"lengths": {"measured": {}}}, ("/lengths/measured", "not_measured")),
         ({"rates": {"prefill_tokens_per_second": 5.0}}, ("/rates", "one_of")),
@@ -295,8 +297,24 @@ def test_rates_are_measured_by_the_busiest_minute_of_a_pool(chat: Rest, monkeypa
     monkeypatch.setattr(query, "instant", instant)
     plan = made(chat, rates={"pool": "chat", "days": 3})
     assert plan["start"]["rates"] == {
-        "from": "measured", "prefill_tokens_per_second": 4500.0, "decode_tokens_per_second": 600.0,
+        "from": "measured", "prefill_tokens_per_second": 9000.0, "decode_tokens_per_second": 1200.0,
     }  # fmt: skip
+    # The same load as it was measured with takes the two GPUs that it was measured on.
+    call = {"name": "chat", "prompt_tokens": 900, "output_tokens": 120, "model": "llm"}
+    flow = {"users": 3600, "requests_per_user_per_hour": 10, "load_permille": 1000, "calls": [call]}
+    planned = chat.post("/plans/fan-out", {**flow, "rates": {"llm": {"pool": "chat", "days": 3}}}).json()
+    assert planned["models"][0]["gpus"] == 2
+
+
+def test_a_pool_that_writes_nothing_read_all_of_the_time(chat: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    told({"tensor_parallel_size": "2"}, 400_000)
+    monkeypatch.setattr(
+        query, "instant", lambda promql, at_ms: [Sample({}, at_ms, 9000.0)] if "prompt" in promql else []
+    )
+    call = {"name": "embed", "prompt_tokens": 90, "model": "e"}
+    flow = {"users": 100, "requests_per_user_per_hour": 10, "calls": [call], "rates": {"e": {"pool": "chat"}}}
+    rates = chat.post("/plans/fan-out", flow).json()["rates"]["e"]
+    assert (rates["prefill_tokens_per_second"], rates["decode_tokens_per_second"]) == (4500.0, None)
 
 
 def test_a_pool_that_served_nothing_has_no_rates(chat: Rest, settings: Any, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tests.controlplane.planner.lengths import ask
 from tests.controlplane.telemetry.filling import named, store
 from wire.calibration import read_json as calibration_of
 from wire.sketches import MINUTE_MS, Sketch, bucket_of
+from wire.what_if import SETTING_MAX
 from wire.write_body import Series
 
 HOUR_MS = 60 * MINUTE_MS
@@ -170,6 +171,22 @@ def test_the_command_takes_a_pool_and_says_what_it_assumes(pool: str, capsys: py
     assert "taken for granted: max_num_batched_tokens: around 8,192" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"[" * 100_000, "no JSON"),
+        (b"\xff", "no JSON"),
+        (b"[]", "give a JSON object"),
+        (b" " * (what_if_commands.FILE_MAX_BYTES + 1), "at most"),
+    ],
+)
+def test_a_file_that_is_no_ask_ends_the_command_by_name(tmp_path: Path, text: bytes, says: str) -> None:
+    file = tmp_path / "ask.json"
+    file.write_bytes(text)
+    with pytest.raises(SystemExit, match=says):
+        what_if_commands._document(str(file))
+
+
 @contextmanager
 def _unit_of_test(reason: str, dry_run: bool) -> Iterator[UnitOfWork]:
     with unit_of_work(SYSTEM, reason, dry_run=dry_run) as unit:
@@ -180,6 +197,7 @@ def test_the_hour_that_counts_is_the_busiest_one() -> None:
     arrivals = {5 * HOUR_MS: 3, 5 * HOUR_MS + MINUTE_MS: 4, 6 * HOUR_MS + 59 * MINUTE_MS: 6}
     assert busiest_hour(arrivals) == [3, 4, *[0] * 58]
     assert around(2) == [1, 2, 4, 8]
+    assert around(10**9) == [SETTING_MAX]
 
 
 def test_a_read_has_the_tag_that_the_write_answered_with(operator: Rest) -> None:

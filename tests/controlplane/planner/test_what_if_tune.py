@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -160,9 +162,41 @@ def test_a_benchmark_that_fails_is_shown_with_its_last_words(
     assert "ended with status 3:\nout of luck" in capsys.readouterr().err
 
 
+def test_a_restart_command_that_is_none_is_named(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command, says in (("restart 'vllm", "No closing quotation"), ("/nowhere/restart", "No such file")):
+        options = ("--tool-path", sys.executable, "--max-num-seqs", "8", "--ttft-ms", "9")
+        assert tune(engine, *options, "--restart-command", command) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_a_page_that_breaks_off_is_none() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\nhalf")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert not what_if_engine.serves(f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join(20)
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--url", "ftp://x"), ("--rate", "0"), ("--rate", "nan"), ("--spread", "1"), ("--max-num-seqs", "0")],
+    [
+        ("--url", "ftp://x"),
+        ("--url", "http://x:99999"),
+        ("--url", "http://[x"),
+        ("--rate", "0"),
+        ("--rate", "nan"),
+        ("--spread", "1"),
+        ("--max-num-seqs", "0"),
+    ],
 )
 def test_arguments_are_bounded(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
@@ -201,3 +235,22 @@ def test_what_if_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixtu
         file.write_text(text)
         with pytest.raises(SystemExit, match="JSON"):
             main(["what-if", str(file)])
+
+
+def test_a_benchmark_that_takes_too_long_is_ended_with_all_that_it_started(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = tmp_path / "started"
+    # What it starts holds its output open.
+    stuck = program(tmp_path, "#!/bin/sh\nsleep 300 &\necho $! > " + str(started) + "\nsleep 300\n")
+    slo = ("--ttft-ms", "500", "--max-num-seqs", "8", "--run-limit-seconds", "1")
+    assert tune(engine, *slo, "--tool-path", stuck, "--restart-command", "true") == 2
+    assert "took longer than 1 s; give fewer --requests" in capsys.readouterr().err
+    assert not _runs(int(started.read_text()))
+
+
+def _runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from datetime import datetime, timedelta
@@ -122,11 +123,14 @@ def test_a_worker_that_ends_gives_its_run_back(new: Any) -> None:
     assert (run.state, run.begun, run.held_until) == (WhatIfState.WAITING, 0, None)
 
 
-def test_a_child_that_cannot_begin_is_named() -> None:
+def test_a_child_that_cannot_begin_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(what_if_child.ChildFailed, match="No module named"):
         what_if_child.run("simulator.nothing", {}, 20, lambda progress: True)
     with pytest.raises(what_if_child.ChildFailed, match="/slo: "):
         what_if_child.run("simulator.what_if", ask(slo={}), 20, lambda progress: True)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(what_if_child.ChildFailed, match="cannot be started: No such file"):
+        what_if_child.run("simulator.what_if", ask(), 20, lambda progress: True)
 
 
 def test_a_worker_carries_out_one_run_after_another_and_stops_when_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +152,33 @@ def test_a_worker_carries_out_one_run_after_another_and_stops_when_told(monkeypa
     bench._thread.join(20)
     bench.stop()
     assert not bench.wake()
+    assert bench.wait(20)
+
+
+def test_a_worker_that_ends_waits_until_its_run_is_given_back_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, given_back = tasks.Workbench(), threading.Event()
+
+    def work(now: datetime, stopping: threading.Event) -> bool:
+        assert stopping.wait(20)
+        given_back.wait(20)
+        return False
+
+    monkeypatch.setattr(what_if_work, "work", work)
+    assert bench.wait(0)
+    assert bench.wake()
+    bench.stop()
+    assert not bench.wait(0.05)
+    given_back.set()
+    assert bench.wait(20)
+
+
+def test_a_child_that_reads_nothing_is_ended_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(what_if_child, "LOOK_SECONDS", 0.1)
+    began = time.monotonic()
+    with pytest.raises(what_if_child.ChildFailed, match="longer than 1 s"):
+        # A module that sleeps, given more than a pipe holds.
+        what_if_child.run("tests.controlplane.planner.sleeper", ["x" * 1_000_000], 1, lambda progress: True)
+    assert time.monotonic() - began < 10
 
 
 def test_a_run_that_breaks_leaves_the_next_look_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controlplane.rollouts import machine
 from controlplane.rollouts.observed import ActFacts
-from tests.controlplane.rollouts.world import HOLDER, World, route
+from tests.controlplane.rollouts.world import HOLDER, WARM_UP, World, route
 
 ROUTES = [
     route("all", {"old": 700, "other": 300}, {"other": 1}),
@@ -303,3 +305,92 @@ def test_a_capacity_may_fall_as_far_as_was_said() -> None:
     world.set("e-0", kv_capacity_tokens=800)
     world.run()
     assert world.rollout.state == "done"
+
+
+def test_nobody_goes_back_to_a_side_that_cannot_serve_either() -> None:
+    world = World.red_black(2, 2, ROUTES)
+    world.run_to("shift", share_permille=500)
+    stood = world.configuration
+    for name in world.engines:
+        world.set(name, silent=True)
+    decision = world.look()
+    assert (decision.state, "the old side cannot serve either" in decision.said) == ("running", True)
+    assert world.configuration == stood
+    world.set("old-0", silent=False)
+    assert world.look().state == "returning"
+
+
+def test_between_two_steps_it_is_watched_as_well_while_it_is_paused() -> None:
+    world = World.red_black(2, 2, ROUTES)
+    world.reach("shift", share_permille=1000)
+    world.rollout = replace(world.rollout, state="paused")
+    assert world.rollout.current is not None
+    assert world.rollout.current.state == "waiting"
+    world.judgements = {"ttft_p95": "broken"}
+    assert world.look().state == "returning"
+
+
+def test_a_gateway_that_refuses_what_takes_an_engine_out_of_service_is_waited_for() -> None:
+    world = World.restarting(2)
+    world.refusing = ("gateway/gw-1",)
+    world.look()
+    world.look()
+    for _ in range(5):
+        assert world.look().said == "gateway/gw-1 refuses the configuration; mend that first"
+    assert world.asked == []
+    world.refusing = ()
+    world.reach("restart")
+    assert world.asked == [("e-0", "drain")]
+
+
+def test_an_engine_that_fails_meanwhile_counts_among_those_that_may_be_out_of_service() -> None:
+    world = World.restarting(3)
+    world.set("e-2", up=False)
+    world.look()
+    said = world.look().said
+    assert said == "at most 1 may be out of service, and now e-2: it does not answer"
+    assert not any(each.held_out_by for each in world.engines.values())
+    world.set("e-2", up=True)
+    world.run()
+    assert world.rollout.state == "done"
+
+
+def test_an_engine_that_is_down_is_restarted_without_a_drain() -> None:
+    world = World.restarting(1)
+    world.set("e-0", up=False)
+    world.reach("verify")
+    assert world.asked == [("e-0", "restart")]
+
+
+def test_an_engine_is_warmed_up_by_one_act_after_the_other_until_one_fails() -> None:
+    prompts = [f"prompt {number}" for number in range(3)]
+    world = World.red_black(1, 2, ROUTES, warm_up={**WARM_UP, "prompts": prompts})
+    world.endings["warm_up"] = ActFacts("running")
+    world.reach("warm_up")
+    for _ in range(5):
+        world.look()
+    assert world.asked == [("new-0", "warm_up"), ("new-1", "warm_up")]
+    world.acts = dict.fromkeys(world.acts, ActFacts("done"))
+    world.look()
+    assert len(world.asked) == 4
+    first, *others = list(world.acts)[2:]
+    world.acts[first] = ActFacts("failed", "timeout")
+    world.look()
+    assert len(world.asked) == 4
+    world.acts |= dict.fromkeys(others, ActFacts("done"))
+    assert world.look().said == "could not warm up: new-0 failed: timeout"
+
+
+def test_what_cannot_be_retired_is_no_reason_to_go_back() -> None:
+    world = World.red_black(1, 1, ROUTES)
+    world.reach("retire")
+    decision = machine.refused(world.rollout, world.facts(), "too many acts")
+    assert (decision.state, decision.is_write) == ("running", False)
+
+
+def test_an_old_engine_that_came_back_into_service_is_taken_out_before_it_is_put_away() -> None:
+    world = World.red_black(1, 1, ROUTES)
+    world.reach("retire")
+    world.set("old-0", held_out_by="")
+    world.run()
+    assert (world.rollout.state, world.engines["old-0"].held_out_by) == ("done", HOLDER)

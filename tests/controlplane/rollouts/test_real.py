@@ -30,16 +30,15 @@ def test_a_new_engine_is_started_warmed_up_and_given_the_traffic_and_the_old_one
         engine_control.stop(fleet.control["new-0"])
         # So long the old pool's traffic is left alone before it moves.
         fleet.rest.patch("/pools/old", {"queue_ttl_ms": 1000})
-        steps = [{"share_permille": 1000, "for_seconds": 1}]
-        body: dict[str, Any] = {
+        body = {
             "kind": "red_black",
             "pool": "old",
             "new_pool": "new",
-            "steps": steps,
+            "steps": [{"share_permille": 1000, "for_seconds": 1}],
+            # Nobody asks anything here.
+            "conditions": [],
             "keep_warm_seconds": 0,
         }
-        # Nobody asks anything here.
-        body["watch"] = {"go_on_unjudged": True}
         shown = ended(fleet, {**body, "warm_up": {"prompts": ["Hello"]}})
         assert shown["state"] == "done", shown
         said = {step["kind"]: step["said"] for step in shown["steps"]}

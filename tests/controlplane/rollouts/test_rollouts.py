@@ -7,14 +7,19 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
+from controlplane.core.changes import SYSTEM, unit_of_work
 from controlplane.core.models import AuditEntry
-from controlplane.fleet.models import Act, Engine, Pool
+from controlplane.fleet.models import Act, Engine, Model, Pool
 from controlplane.rollouts import facts, runner, services
+from controlplane.rollouts.machine import Decision
 from controlplane.rollouts.models import Rollout
+from controlplane.rollouts.observed import Facts
 from controlplane.routing.models import Route
 from tests.controlplane.configs.staging import acknowledge
 from tests.controlplane.conftest import REASON, Rest
+from tests.controlplane.rollouts.conftest import do_acts
 
 QUICK = [{"share_permille": 500, "for_seconds": 1}, {"share_permille": 1000, "for_seconds": 1}]
 RED_BLACK = {
@@ -185,12 +190,66 @@ def test_a_decision_on_what_somebody_wrote_to_meanwhile_is_dropped(fleet: Rest, 
     path = begun(fleet, RED_BLACK)
     seen = Rollout.objects.latest("pk")
     fleet.post(f"{path}/pause")
-    from controlplane.core.changes import SYSTEM, unit_of_work
-    from controlplane.rollouts.machine import Decision
-
     with pytest.raises(services.Outdated), unit_of_work(SYSTEM, "late") as unit:
-        services.carry_out(unit, seen, Decision("done"))
+        services.carry_out(unit, seen, Facts(), Decision("done"))
     assert fleet.get(path).json()["state"] == "paused"
+
+
+def test_a_way_back_that_cannot_be_is_ended_by_hand(fleet: Rest, operator: Rest, step: Any) -> None:
+    path = begun(fleet, RED_BLACK)
+    fleet.post(f"{path}/return")
+    assert fleet.get(path).json()["state"] == "returning"
+    assert operator.post(f"{path}/abort").status_code == 200
+    step()
+    assert fleet.get(path).json()["state"] == "aborted"
+
+
+def test_a_route_that_is_edited_while_a_look_lasts_is_not_written_over(
+    fleet: Rest, step: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = begun(fleet, RED_BLACK)
+    gather, edited = facts.gather, {"old": 700, "new": 300}
+
+    def gathered_slowly(*asked: Any) -> Any:
+        seen = gather(*asked)
+        if seen.routes["all"]["fallbacks"] and pools_of() != edited:
+            assert fleet.patch("/routes/all", {"pools": edited}).status_code == 200
+        return seen
+
+    monkeypatch.setattr(facts, "gather", gathered_slowly)
+    rounds(step, lambda: fleet.get(path).json()["state"] == "paused")
+    assert (pools_of(), "route 'all'" in fleet.get(path).json()["said"]) == (edited, True)
+
+
+def test_a_worker_that_dies_and_a_clock_that_goes_back_keep_no_rollout_waiting(
+    fleet: Rest, step: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = begun(fleet, RED_BLACK)
+    now = timezone.now()
+    Rollout.objects.update(look_at=now + runner.CLAIMED / 2)
+    assert runner.look_at_all() == 0
+    Rollout.objects.update(look_at=now + timedelta(hours=1))
+    assert runner.look_at_all() == 1
+    assert fleet.get(path).json()["steps"][0]["state"] == "done"
+
+
+def test_one_that_cannot_be_looked_at_keeps_no_other_waiting(
+    fleet: Rest, step: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = begun(fleet, {**RED_BLACK, "pool": "old"}), Rollout.objects.get()
+    second.pk, second.pool, second.new_pool = None, "third", ""
+    second.save()
+    look = runner._look
+
+    def look_at_one(rollout_id: int) -> None:
+        if first.endswith(f"/{rollout_id}"):
+            raise OSError
+        look(rollout_id)
+
+    monkeypatch.setattr(runner, "_look", look_at_one)
+    assert runner.look_at_all() == 2
+    second.refresh_from_db()
+    assert second.state == "done"
 
 
 def test_one_worker_looks_at_a_rollout_at_a_time(fleet: Rest, step: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,8 +317,22 @@ def test_to_a_spare_and_back(fleet: Rest, step: Any) -> None:
     path = begun(fleet, {"kind": "to_spare", "engines": ["old-2"]})
     acted = rounds(step, lambda: fleet.get(path).json()["state"] == "done")
     assert acted == ["old-2 drain", "old-2 sleep"]
+    Engine.objects.filter(name="old-2").update(condition="sleeping")
     back = begun(fleet, {"kind": "from_spare", "engines": ["old-2"]})
     assert rounds(step, lambda: fleet.get(back).json()["state"] == "done") == ["old-2 wake", "old-2 warm_up"]
+    assert held_out() == {}
+
+
+def test_what_a_failed_restart_left_out_of_service_comes_back_when_it_is_mended(fleet: Rest, step: Any) -> None:
+    path = begun(fleet, RESTART)
+    rounds(step, lambda: bool(held_out()))
+    runner.look_at_all()
+    assert do_acts("failed", "timeout") == ["old-1 drain"]
+    runner.look_at_all()
+    assert (fleet.get(path).json()["state"], set(held_out())) == ("failed", {"old-1"})
+    Engine.objects.filter(name="old-1").update(state="down")
+    back = begun(fleet, {"kind": "from_spare", "engines": ["old-1"]})
+    assert rounds(step, lambda: fleet.get(back).json()["state"] == "done") == ["old-1 start", "old-1 warm_up"]
     assert held_out() == {}
 
 
@@ -297,6 +370,16 @@ def test_what_the_gate_stops_does_not_begin(fleet: Rest, nothing_in_the_way: lis
     nothing_in_the_way.append("n-new: 3 files of org/m-1 are missing")
     problem = fleet.post("/rollouts", RED_BLACK).json()["problems"][0]
     assert (problem["rule"], problem["message"]) == ("gate", "n-new: 3 files of org/m-1 are missing")
+
+
+def test_a_new_side_of_another_model_needs_rules_that_say_whose_requests_they_take(fleet: Rest) -> None:
+    limits = {"max_context_tokens": 8192, "default_max_tokens": 256, "max_tokens": 2048}
+    fleet.post("/models", {"name": "org/m-2", **limits})
+    Pool.objects.filter(name="new").update(model=Model.objects.get(name="org/m-2"))
+    problem = fleet.post("/rollouts", RED_BLACK).json()["problems"][0]
+    assert (problem["path"], problem["rule"]) == ("/new_pool", "any_model")
+    fleet.patch("/routes/all", {"match": {"models": ["org/m-1"]}})
+    begun(fleet, RED_BLACK)
 
 
 def test_an_engine_whose_node_forbids_it_is_named(fleet: Rest) -> None:
@@ -369,6 +452,30 @@ def test_a_new_version_is_published_when_its_engines_are_ready(fleet: Rest, step
     assert (route.pools, list(route.match["models"])) == ({"m-2": 1000}, ["org/m-2"])
     newest = fleet.get("/model-versions").json()["items"][0]
     assert (newest["family"], newest["version"], newest["model"]) == ("m", "2", "org/m-2")
+
+
+VERSIONED = {"kind": "versioned", "family": "m", "version": "2.0", "model": "org/m-1", "pool": "new"}
+
+
+def test_what_cannot_be_published_is_refused_before_an_engine_is_touched(fleet: Rest) -> None:
+    published = fleet.post("/model-versions", {"family": "m", "version": "2.0", "model": "org/m-1"})
+    assert published.status_code == 201, published.content
+    answer = fleet.post("/rollouts", VERSIONED)
+    assert (answer.status_code, "is published already" in answer.json()["detail"]) == (409, True), answer.content
+    assert held_out() == {}
+
+
+def test_a_version_that_is_published_is_not_taken_back_and_one_that_is_not_leaves_service(
+    fleet: Rest, step: Any
+) -> None:
+    path = begun(fleet, VERSIONED)
+    rounds(step, lambda: fleet.get(path).json()["said"] == "publish begins" or not held_out())
+    assert fleet.post(f"{path}/return").status_code == 200
+    rounds(step, lambda: fleet.get(path).json()["state"] == "returned")
+    assert set(held_out()) == {"new-1", "new-2"}
+    again = begun(fleet, VERSIONED)
+    rounds(step, lambda: bool(fleet.get("/model-versions").json()["items"]))
+    assert fleet.post(f"{again}/return").status_code == 409
 
 
 def test_a_version_for_a_pool_of_another_model_is_refused(fleet: Rest) -> None:

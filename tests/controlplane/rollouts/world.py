@@ -98,7 +98,7 @@ class World:
 
     def _judged(self) -> dict[str, Judgement]:
         step = self.rollout.current
-        watched = step is not None and step.kind in machine.WATCHED and "since_ms" in step.evidence
+        watched = step is not None and step.kind in machine.WATCHED
         return dict(self.judgements) if watched and self.rollout.share_permille else {}
 
     def look(self, *, killed: bool = False) -> Decision:

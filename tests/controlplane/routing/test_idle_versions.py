@@ -9,8 +9,10 @@ import pytest
 from controlplane.core.fields import epoch_ms
 from controlplane.core.models import AuditEntry, Target
 from controlplane.fleet.models import ModelVersion
+from controlplane.fleet.services import take_report
 from controlplane.routing import idle_versions
 from controlplane.telemetry.decisions import sketches
+from wire.messages import NodeReport
 from wire.sketches import Sketch
 
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -102,6 +104,24 @@ def test_what_is_pinned_or_serves_others_stays_until_it_no_longer_is(two_version
 def test_it_is_left_to_people_where_the_setting_says_so(two_versions, gateway, monkeypatch):
     monkeypatch.setenv("HEADWORKS_VERSION_IDLE_DAYS", "0")
     assert looks(24 * DAYS + 5) == []
+
+
+def test_an_adapter_has_no_pool_of_its_own_to_be_idle_by(two_versions, gateway):
+    two_versions.post("/models", {"name": "sql-v1", "max_context_tokens": 8192, "adapter": "sql"})
+    two_versions.post("/models", {"name": "sql-v2", "max_context_tokens": 8192, "adapter": "sql2"})
+    for version in ("v1", "v2"):
+        two_versions.post("/model-versions", {"family": "sql", "version": version, "model": f"sql-{version}"})
+    assert ModelVersion.objects.filter(family="sql").count() == 2
+    looks(24 * DAYS + 1)
+    assert set(ModelVersion.objects.exclude(retired_at=None).values_list("family", flat=True)) == {"chat"}
+
+
+def test_an_act_that_could_not_be_asked_for_is_told_in_the_log(two_versions, gateway, caplog):
+    two_versions.post("/nodes", {"name": "n"})
+    two_versions.post("/engines", {"name": "e", "url": "http://e:8000", "pool": "v1", "served_model": "m", "node": "n"})
+    take_report("n", NodeReport("1", allowed_acts={"e": ["drain"]}), BEGUN)
+    looks(24 * DAYS + 1)
+    assert "engine 'e' was not asked to drain" in caplog.text
 
 
 def test_of_two_workers_that_look_at_once_one_counts(two_versions, gateway):

@@ -278,6 +278,15 @@ def test_a_pin_of_or_to_what_does_not_exist_is_refused_by_name(chat):
     assert not Tenant.objects.exists()
 
 
+def test_a_tenant_is_allowed_what_an_alias_stands_for(chat):
+    made = chat.post("/tenants", {"name": "acme", "models": ["chat"]})
+    assert made.status_code == 201, made.content
+    assert problems_of(chat.delete("/aliases/chat")) == {("/tenants/acme/models/chat", "reference")}
+    assert problems_of(chat.patch("/tenants/acme", {"models": ["talk"]})) == {
+        ("/tenants/acme/models/talk", "reference")
+    }
+
+
 def test_what_a_pin_names_stays(chat):
     chat.post("/tenants", {"name": "acme", "pins": {"chat": "chat-v1"}})
     assert problems_of(chat.delete("/aliases/chat")) == {("/tenants/acme/pins/chat", "reference")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import Literal, cast
 
 import pytest
 import redis
@@ -102,6 +102,36 @@ async def test_a_state_that_cannot_be_read_is_its_tenants_alone(
         (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert warning.startswith("the quota of tenant t at the Redis cannot be read")
         assert client.dump(KEY) == written, "what is not the gateway's is left as it is"
+
+
+@pytest.mark.parametrize("broken", ["lapsed", "its own"])
+async def test_a_lease_that_cannot_be_read_loses_no_other_one(
+    server: Server, client: redis.Redis, broken: Literal["lapsed", "its own"]
+):
+    async with counting(server, Tenant(max_parallel_requests=8), 1) as (one,):
+        lost, mine = await one.taken(10), await one.taken(10)
+        assert lost is not None
+        assert mine is not None
+        client.zadd(LEASES, {lost.id: 1})
+        unreadable = "x" if broken == "lapsed" else mine.id
+        written = client.hget(KEY, f"l:{mine.id}")
+        client.hset(KEY, f"l:{unreadable}", "1 2 three")
+        if broken == "lapsed":
+            # After the one that can be read.
+            client.zadd(LEASES, {unreadable: 2})
+        mine.settle(5, reached_engine=True)
+        await until(lambda: one.quotas.moment().unreadable == ("t",), "it to be found")
+        assert held(client, "running") == 2
+        assert client.zcard(LEASES) == (3 if broken == "lapsed" else 2), "none has ended"
+        if broken == "lapsed":
+            client.hdel(KEY, f"l:{unreadable}")
+        else:
+            client.hset(KEY, f"l:{unreadable}", cast("bytes", written))
+        await until(lambda: not one.waiting(), "its end to be told")
+        assert held(client, "running") == 1, "the gateway has told of the one that lapsed, for it runs"
+        lost.settle(5, reached_engine=True)
+        await until(lambda: not one.waiting(), "its end to be told")
+        assert held(client, "running") == 0
 
 
 async def test_a_scrape_names_the_tenant(server: Server, client: redis.Redis):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.batches.room import BatchRoom, Options, Sight
+from tests.policy.batches.engine import READING, WRITING, Load, Ruled, as_many_as_run, none, run
 
-OPTIONS = Options(headroom_permille=150, ttft_percent=115)
+OPTIONS = Options(headroom_permille=150, ttft_percent=110)
 IDLE = Sight(0, 0, 0, 0, 0, 1)
 sights = st.builds(
     Sight,
@@ -60,7 +60,7 @@ def test_it_grows_while_all_stands_well_and_only_where_it_is_used() -> None:
 
 @pytest.mark.parametrize(
     ("trouble", "left"),
-    [({"interactive_waiting": 1}, 36), ({"engines_waiting": 5}, 33)],
+    [({"interactive_waiting": 1}, 36), ({"engines_waiting": 5, "engines_running": 36}, 30)],
     ids=["interactive waits", "engines queue"],
 )
 def test_it_shrinks_once_and_remembers_where(trouble: dict[str, int], left: int) -> None:
@@ -72,12 +72,12 @@ def test_it_shrinks_once_and_remembers_where(trouble: dict[str, int], left: int)
         # Those in flight are not fewer yet.
         room.look(full._replace(**trouble), second * 1_000)
     assert room.limit == left
-    for second in range(105, 215):
+    for second in range(105, 700):
         room.look(IDLE._replace(in_flight=room.limit, lines=room.limit), second * 1_000)
         assert room.limit == left
-    for second in range(215, 225):
+    for second in range(700, 710):
         room.look(IDLE._replace(in_flight=room.limit, lines=room.limit), second * 1_000)
-    assert left < room.limit <= left + 8
+    assert left < room.limit <= left + 12
 
 
 def test_one_that_has_just_come_is_no_queue() -> None:
@@ -109,13 +109,24 @@ def test_a_time_to_first_token_that_rises_makes_lines_fewer_until_it_has_fallen(
         return room.limit
 
     before = seen(100, 90_000, lines=0)
-    higher = seen(110, 100_000, lines=40)
+    higher = seen(105, 100_000, lines=40)
     assert higher >= before
     lower = seen(150, 101_500, lines=40, count=256)
-    assert lower <= higher * 9 // 10
-    # Nothing is known of it until some have come.
+    assert lower == higher * 8 // 10
+    # Nothing is known of it until some have come; then it goes up by a small step for each lot.
     assert seen(100, 103_000, lines=40, count=5) == lower
-    assert seen(100, 400_000, lines=40) > lower
+    assert seen(100, 104_000, lines=40) == lower + 1
+    assert seen(100, 105_000, lines=40, count=5) == lower + 1
+
+
+def test_what_one_prompt_alone_took_says_nothing_of_all() -> None:
+    room = learned(40)
+    for number in range(64):
+        room.first_token(100, 500, 90_000, lines=0)
+        room.first_token(5_000 if number % 4 == 0 else 100, 500, 90_000, lines=40)
+    before = room.limit
+    room.look(IDLE._replace(in_flight=room.limit, lines=40), 90_000)
+    assert room.limit >= before
 
 
 def test_a_promise_that_is_broken_makes_lines_fewer_also_where_nothing_was_seen_before() -> None:
@@ -136,46 +147,24 @@ def test_a_refusal_of_the_pool_pauses_it() -> None:
     assert room.free(IDLE, 103_000) > 0
 
 
-class Outcome(NamedTuple):
-    filled: float
-    queued: float
+@pytest.mark.parametrize(("rate_per_second", "seed"), [(2, 1), (5, 1), (10, 2), (10, 3)])
+def test_lines_fill_what_is_left_at_little_cost_to_interactive_requests(rate_per_second: float, seed: int) -> None:
+    filled, cost = filled_and_cost(Load(rate_per_second, WRITING), seed)
+    assert filled >= 0.8
+    assert cost <= 0.1
 
 
-def simulated(sequences: int, interactive: float, seconds: int, seed: int) -> Outcome:
-    """An engine of so many sequences, of which interactive requests hold a share that wanders around `interactive`.
-
-    `filled`: of the sequences that these leave. `queued`: the share of time in which the engine has a queue.
-    """
-    rng, room = random.Random(seed), BatchRoom(OPTIONS, 0)
-    lines, filled, left, queued = 0, 0, 0, 0
-    looked_waiting = 0
-    held = round(sequences * interactive)
-    for tick in range(seconds * 20):
-        drift = sequences * interactive - held
-        held = min(
-            sequences,
-            max(0, held + rng.choice((-1, 0, 0, 0, 1)) + (rng.random() < abs(drift) / 200) * (1 if drift > 0 else -1)),
-        )
-        # A line runs for five seconds on average.
-        lines -= sum(1 for _ in range(lines) if rng.random() < 0.01)
-        waiting = max(0, held + lines - sequences)
-        if tick % 20 == 0:
-            looked_waiting = waiting
-        now_ms = tick * 50
-        sight = Sight(0, looked_waiting, 0, held + lines, lines, 1)
-        room.look(sight, now_ms)
-        lines += max(0, room.free(sight, now_ms))
-        if tick > 20 * 60:
-            filled += min(lines, sequences - held)
-            left += sequences - held
-            queued += waiting > 0
-    return Outcome(filled / left, queued / (seconds * 20 - 20 * 60))
+def test_lines_whose_prompts_stand_in_the_way_run_in_smaller_numbers() -> None:
+    load = Load(5, READING)
+    filled, cost = filled_and_cost(load, seed=1)
+    assert filled >= 0.3
+    crowded = run(load._replace(warm_up_seconds=30, seconds=60), as_many_as_run(64), seed=1)
+    assert cost <= 0.3 < crowded.ttft_p95_ms / run(load, none, seed=1).ttft_p95_ms - 1
 
 
-# The headroom of 8 % is the larger part of what is left, the less that is.
-@pytest.mark.parametrize(("interactive", "filled"), [(0.1, 0.85), (0.4, 0.8), (0.7, 0.7)])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_it_fills_most_of_what_is_left_and_seldom_makes_a_queue(interactive: float, filled: float, seed: int) -> None:
-    outcome = simulated(64, interactive, seconds=600, seed=seed)
-    assert outcome.filled >= filled
-    assert outcome.queued <= 0.15
+def filled_and_cost(load: Load, seed: int) -> tuple[float, float]:
+    """What lines get of what they would at any cost, and how much p95 of the time to first token rises."""
+    alone = run(load, none, seed)
+    most = run(load._replace(warm_up_seconds=30, seconds=60), as_many_as_run(load.limits.max_num_seqs), seed)
+    beside = run(load, Ruled(OPTIONS, begins=60), seed)
+    return beside.line_tokens_per_second / most.line_tokens_per_second, beside.ttft_p95_ms / alone.ttft_p95_ms - 1

@@ -26,6 +26,15 @@ def test_a_mean_and_a_percentile_come_out_as_they_went_in() -> None:
     assert quantile(made, 950) == pytest.approx(5000, rel=0.05)
 
 
+def test_a_mean_and_the_median_below_it_come_out_as_they_went_in() -> None:
+    made = from_mean(1500, 500, 900)
+    assert mean_tokens(made) == pytest.approx(1500, rel=0.06)
+    assert quantile(made, 500) == pytest.approx(900, rel=0.05)
+    assert from_mean(1500, 500, 1500) == {bucket_of(1500): PARTS}
+    with pytest.raises(ValueError, match="p50 must not be above the mean"):
+        from_mean(1500, 500, 1600)
+
+
 @pytest.mark.parametrize(("mean", "length"), [(1000, 900), (1000, 4000)])
 def test_a_mean_that_no_such_curve_has_is_refused(mean: float, length: int) -> None:
     with pytest.raises(ValueError, match=r"from 1 to 3\.9 times the mean"):
