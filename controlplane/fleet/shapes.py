@@ -248,7 +248,7 @@ def _of(conditions: Mapping[str, Any]) -> str:
 
 
 def _values(conditions: Mapping[str, str], shape: Shape) -> str:
-    return " with ".join(f"{fact} {_short(shape.facts[fact])}" for fact in conditions)
+    return " with ".join(f"{fact} {_short(shape.facts[fact])}" for fact in sorted(conditions))
 
 
 def _short(value: str) -> str:

@@ -102,8 +102,9 @@ def digest(changes: Iterable[Change]) -> str:
 
 
 def _known_key(change: Change) -> str | None:
-    """An act has its name from no form: it is made anew for each."""
-    return None if change.noun == "act" and not change.before else change.key
+    """What is new and known by an id has it from no form: each time that it is tried, a database counts on."""
+    made_anew = not change.before and str((change.after or {}).get("id")) == change.key
+    return None if made_anew else change.key
 
 
 def _replaced(change: Change) -> dict[str, Any]:

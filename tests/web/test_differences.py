@@ -126,6 +126,8 @@ def test_the_digest_names_the_values_that_are_replaced() -> None:
 def test_the_digest_of_a_new_row_does_not_depend_on_a_name_that_is_made_anew_each_time() -> None:
     seen, carried_out = (Change("act", act_id, None, {"id": act_id, "action": "sleep"}) for act_id in ("a1", "b2"))
     assert digest([seen]) == digest([carried_out])
+    seen, carried_out = (Change("what_if", str(number), None, {"id": number, "pool": "chat"}) for number in (1, 2))
+    assert digest([seen]) == digest([carried_out])
     acme, umbrella = (Change("tenant", name, None, {"name": name}) for name in ("acme", "umbrella"))
     assert digest([acme]) != digest([umbrella])
 

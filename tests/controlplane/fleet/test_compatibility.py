@@ -101,7 +101,7 @@ def test_a_known_bad_pair_of_triton_and_vllm_stops(fleet, default_rules):
     told(EngineReport("e1", "up", version="2.61.0", versions={"vllm": "0.11.2"}))
     (finding,) = [finding for finding in judge(["short"]) if finding.stops]
     assert (finding.rule, finding.subjects) == ("triton-25.09-vllm-0.11.2", ("e1",))
-    assert "frontend 2.61.0 with vllm 0.11.2" in finding.message
+    assert "frontend 2.61.0 with kind triton with vllm 0.11.2" in finding.message
 
 
 def test_a_dropped_api_field_and_another_chat_template_stop(two, default_rules):
