@@ -3,6 +3,7 @@
 A counter that stands still is sent again before it was silent for half a minute, so that rate() over a minute, the
 shortest window in use, always finds two samples. When it moves, a sample of what it was at the last push goes before
 the new one, if that push was spared: to the store it stood still until then, and rate() sees the step where it was.
+So does a zero before the first value of one that began meanwhile, else the first request of a tenant would be no step.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Changes:
     def __init__(self, families: Families, gateway: str) -> None:
         self._families, self._gateway = families.labelled, gateway
         self._sent: list[dict[Values, _Sent]] = [{} for _ in self._families]
+        # All that were ever touched: of these it is not known what they were at the last push, unless they were sent.
+        self._begun: list[set[Values]] = [set() for _ in self._families]
         self._named: Named | None = None
         self._pushed_ms = 0
 
@@ -57,7 +60,9 @@ class Changes:
         """What must be sent of what is named now, and an end for what no longer is. It may run in a thread."""
         before_ms, self._pushed_ms = self._pushed_ms, now_ms
         others, self._named = named != self._named, named
-        for family, sent, changed in zip(self._families, self._sent, touched, strict=True):
+        for family, sent, begun, changed in zip(self._families, self._sent, self._begun, touched, strict=True):
+            new = changed - begun
+            begun |= new
             if others:
                 yield from self._ended(family, sent, named, now_ms)
                 # A tenant may have come back without having asked for anything yet.
@@ -65,7 +70,7 @@ class Changes:
             changed.update([values for values, known in sent.items() if known.is_due(now_ms)])
             for values in changed:
                 if values in sent or named.takes(dict(zip(family.names, values, strict=True))):
-                    yield from self._changed(family, values, sent, before_ms, now_ms)
+                    yield from self._changed(family, values, sent, before_ms, now_ms, is_new=values in new)
 
     def end(self, at_ms: int) -> Iterator[Series]:
         """An end for all that was sent and has none yet."""
@@ -84,14 +89,22 @@ class Changes:
             yield Series(self._labels(family, values, sample), ((at_ms, STALE),))
 
     def _changed(
-        self, family: AnyFamily, values: Values, sent: dict[Values, _Sent], before_ms: int, now_ms: int
+        self,
+        family: AnyFamily,
+        values: Values,
+        sent: dict[Values, _Sent],
+        before_ms: int,
+        now_ms: int,
+        *,
+        is_new: bool,
     ) -> Iterator[Series]:
         samples = _samples(family, values)
         known = sent.get(values)
         if known is None:
             sent[values] = _Sent(samples, now_ms)
+            zero = ((before_ms, 0.0),) if is_new and 0 < before_ms < now_ms else ()
             for sample in samples:
-                yield Series(self._labels(family, values, sample), ((now_ms, sample.value),))
+                yield Series(self._labels(family, values, sample), (*zero, (now_ms, sample.value)))
             return
         whole = known.is_due(now_ms)
         if whole:

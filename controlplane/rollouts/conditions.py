@@ -22,8 +22,11 @@ _RETRIES_MIN = 2
 
 
 def requests_of(pool: str, window_seconds: int) -> str:
-    """How many requests a pool ended within the window."""
-    return f"sum(increase({_series('requests_total', pool)}[{window_seconds}s]))"
+    """How many requests a pool ended within the window, or began to answer, which a slow one does long before."""
+    ended, begun = (
+        f"sum(increase({_series(name, pool)}[{window_seconds}s]))" for name in ("requests_total", "ttft_seconds_count")
+    )
+    return f"({begun} > {ended}) or {ended} or {begun}"
 
 
 def generated(old: str, new: str, watch: Mapping[str, Any], *, promises: bool) -> list[Document]:

@@ -65,6 +65,24 @@ class Site:
         return found
 
 
+def test_the_first_request_is_a_step_from_zero():
+    site = Site()
+    site.push()
+    site.ask("alpha")
+    site.push()
+    assert site.requests_of("alpha") == [(site.now_ms - INTERVAL_MS, 0), (site.now_ms, 1)]
+
+
+def test_what_came_before_its_tenant_was_configured_is_no_step():
+    site = Site()
+    site.push(named("alpha"))
+    site.ask("alpha")
+    site.push(named("alpha"))
+    site.ask("alpha")
+    site.push()
+    assert site.requests_of("alpha") == [(site.now_ms, 2)]
+
+
 @given(st.lists(st.sets(st.sampled_from(TENANTS)), min_size=20, max_size=120))
 @settings(max_examples=40, deadline=None)
 def test_a_store_knows_each_value_and_step_as_if_all_were_pushed_every_time(asking: list[set[str]]):

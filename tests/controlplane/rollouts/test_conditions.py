@@ -12,7 +12,7 @@ import pytest
 from controlplane.configs.stage_watch import is_healthy
 from controlplane.core import fields as f
 from controlplane.rollouts.asked import ConditionFields, WatchFields
-from controlplane.rollouts.conditions import generated
+from controlplane.rollouts.conditions import generated, requests_of
 from controlplane.telemetry import query
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
@@ -58,17 +58,37 @@ def served(pool: str, *, failed: float = 0.0, met: float = 2.0) -> list[Series]:
     ]
 
 
-def broken_of(series: list[Series], tmp_path: Any, settings: Any) -> set[str]:
-    settings.DATA_DIR = tmp_path
-    # Tests are collected long before some of them run.
+def stored(series: list[Series]) -> int:
+    """Store them as of now, since tests are collected long before some of them run; now, in ms."""
     now_ms = int(time.time()) * 1000
     dated = [replace(each, samples=[(now_ms + at_ms, value) for at_ms, value in each.samples]) for each in series]
     store(store_path(), dated, Owner("gateway", "gw-1"))
+    return now_ms
+
+
+def broken_of(series: list[Series], tmp_path: Any, settings: Any) -> set[str]:
+    settings.DATA_DIR = tmp_path
+    now_ms = stored(series)
     return {
         name
         for name, each in CONDITIONS.items()
         if not is_healthy(each["expression"], query.instant(each["expression"], now_ms))
     }
+
+
+@pytest.mark.parametrize(
+    ("ended", "begun", "counted"),
+    [(0.5, None, 30), (None, 0.5, 30), (0.1, 0.5, 30), (0.5, 0.1, 30), (None, None, None)],
+)
+def test_requests_that_have_begun_to_be_answered_count_before_they_end(
+    db: None, ended: float | None, begun: float | None, counted: int | None, tmp_path: Any, settings: Any
+) -> None:
+    given = {"requests_total": ended, "ttft_seconds_count": begun}
+    series = [each for name, rate in given.items() if rate is not None for each in counters("new-b", name, rate)]
+    settings.DATA_DIR = tmp_path
+    now_ms = stored(series)
+    values = [round(sample.value) for sample in query.instant(requests_of("new-b", 60), now_ms)]
+    assert values == ([] if counted is None else [counted])
 
 
 WELL = [
