@@ -52,7 +52,7 @@ async def serves(gateway: RunningGateway, trusted: ssl.SSLContext) -> bool:
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", gateway.port, ssl=trusted)
     except (ssl.SSLCertVerificationError, ConnectionError):
-        # Just then its listener may be exchanged.
+        # A handshake that had begun at the worker with the old certificate when that one ended.
         return False
     writer.close()
     return True
