@@ -280,7 +280,8 @@ async def test_a_client_that_leaves_before_the_first_token_gives_everything_back
     await limit(gateway, engine, max_tokens=300)
     mine = session()
     engine.behave = engine.silence
-    call = asyncio.ensure_future(gateway.call(chat(max_tokens=400), headers=mine))
+    # Of a stream none has come. A whole answer that is left is charged for the time that it ran.
+    call = asyncio.ensure_future(gateway.call(chat(stream=True, max_tokens=400), headers=mine))
     await gateway.until(lambda: open_requests(engine), 1, "the call to reach the engine")
     assert await gateway.refusal(chat(), headers=mine) == (429, "session_tokens")
     call.cancel()
