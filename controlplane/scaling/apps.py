@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class ScalingConfig(AppConfig):
+    name = "controlplane.scaling"
+    label = "scaling"
