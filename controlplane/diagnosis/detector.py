@@ -152,7 +152,8 @@ class Lever:
 
 @dataclass(frozen=True)
 class Finding:
-    """A bottleneck at one place: `subject` is `pool/chat`, `engine/e1`, `tenant/acme`, `node/n1`, `gateway/g1`, `fleet`.
+    """A bottleneck at one place: `subject` is `pool/chat`, `engine/e1`, `tenant/acme`, `node/n1`, `gateway/g1` or
+    `fleet`.
 
     Confidence in per mille: how far the evidence can mean anything else. The best lever comes first.
     """
