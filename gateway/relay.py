@@ -41,7 +41,7 @@ class EngineFailed(Exception):
     def __init__(self, reason: Literal["engine_unreachable", "engine_overloaded", "engine_error"], said: str) -> None:
         super().__init__(said)
         self.reason = reason
-        self.engine = ""
+        self.engine = self.pool = ""
 
 
 class TooLarge(EngineFailed):
@@ -67,7 +67,7 @@ async def _serve(x: Exchange) -> None:
         other = None if x.begun else _another_place(x, first)
         if other is None:
             raise _refusal(x, first) from None
-        x.gateway.metrics.retry(other.pool)
+        x.gateway.metrics.retry(first.pool)
         x.note(attempts=2)
         try:
             await _attempt(x, other)
@@ -100,7 +100,7 @@ async def _attempt(x: Exchange, placement: Placement) -> None:
         outcome = "success"
     except EngineFailed as failure:
         outcome = "failure"
-        failure.engine = placement.state.name
+        failure.engine, failure.pool = placement.state.name, placement.pool
         log.warning("engine %s: %s: %s", failure.engine, failure.reason, failure)
         raise
     except asyncio.CancelledError:

@@ -120,6 +120,7 @@ class PriorityClass(Struct, frozen=True, omit_defaults=True):
     """`rank`: lower is served first. One rank is gained per `ageing_ms` waited (0: never).
 
     When a pool's queue is full a request of a higher `shed_order` gives way to one of a lower.
+    Of an engine's admissible KV cache its requests may make `kv_ceiling_permille` full; the rest is kept for others.
     What the class sets of the SLO goes before what the pool sets.
     """
 
@@ -127,6 +128,7 @@ class PriorityClass(Struct, frozen=True, omit_defaults=True):
     ageing_ms: Millis = 0
     queue_ttl_ms: Millis | UnsetType = UNSET
     shed_order: Count = 0
+    kv_ceiling_permille: Annotated[int, Meta(ge=1, le=1000)] = 1000
     ttft_slo_ms: Millis | UnsetType = UNSET
     tpot_slo_ms: Millis | UnsetType = UNSET
     e2e_slo_ms: Millis | UnsetType = UNSET

@@ -11,11 +11,12 @@ from controlplane.configs.current import Current, current
 from controlplane.configs.ledger import Promised, entries_of, ledger
 from controlplane.configs.pool_means import means_now
 from controlplane.configs.references import EntryKey, Transition
+from policy.ceilings import Ceiling, ceilings
 from policy.kv import admissible_tokens
 from policy.promises import UNMEASURED, Promise, Reach
 from wire.canonical import Document
 from wire.problems import Problem, pointer
-from wire.snapshot import Engine, Pool
+from wire.snapshot import Engine, Pool, PriorityClass
 
 SECTIONS = ("tenants", "priority_classes", "models", "aliases", "pools", "engines", "routes")
 # Those on which capacity depends; promises do on the others.
@@ -97,12 +98,24 @@ def _warning(pool: str, promised: Promised, admissible: int) -> Problem:
 
 def capacities(now: Current) -> dict[str, Capacity]:
     """Pool → what its engines can hold."""
-    engines: dict[str, list[Engine]] = {}
-    for engine in entries_of(now.section("engines"), Engine).values():
-        engines.setdefault(engine.pool, []).append(engine)
+    engines = _engines_by_pool(now)
     return {
         name: _capacity(pool, engines.get(name, [])) for name, pool in entries_of(now.section("pools"), Pool).items()
     }
+
+
+def ceilings_now(now: Current) -> dict[str, dict[str, Ceiling]]:
+    """Pool → the classes that have a ceiling, with what it is there now."""
+    classes = entries_of(now.section("priority_classes"), PriorityClass)
+    engines = _engines_by_pool(now)
+    return {pool: ceilings(classes, engines.get(pool, ())) for pool in now.section("pools")}
+
+
+def _engines_by_pool(now: Current) -> dict[str, list[Engine]]:
+    engines: dict[str, list[Engine]] = {}
+    for engine in entries_of(now.section("engines"), Engine).values():
+        engines.setdefault(engine.pool, []).append(engine)
+    return engines
 
 
 def _capacity(pool: Pool, engines: list[Engine]) -> Capacity:
@@ -119,6 +132,7 @@ def _capacity(pool: Pool, engines: list[Engine]) -> Capacity:
 def describe(largest: int) -> list[Document]:
     """Every pool with its numbers and its `largest` shares. What is not known is null."""
     now, means = current(SECTIONS), means_now()
+    lowered = ceilings_now(now)
     promised, shares, pools = ledger.promised(now, means), ledger.shares(now, means), now.section("pools")
     return [
         {
@@ -127,6 +141,7 @@ def describe(largest: int) -> list[Document]:
             "engines": {"all": capacity.engines, "cordoned": capacity.cordoned, "unknown": capacity.unknown},
             "capacity_tokens": capacity.tokens,
             "admissible_tokens": capacity.admissible_tokens,
+            "ceilings": {priority_class: each._asdict() for priority_class, each in sorted(lowered[name].items())},
             "mean_residence_seconds": means.get(name, UNMEASURED).residence_seconds,
             "mean_context_tokens": means.get(name, UNMEASURED).context_tokens,
             **_described(promised.get(name, Promised()), capacity.admissible_tokens),

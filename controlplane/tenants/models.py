@@ -15,6 +15,8 @@ class PriorityClass(models.Model):
     ageing_ms = models.PositiveBigIntegerField(default=0)
     queue_ttl_ms = models.PositiveBigIntegerField(null=True)
     shed_order = models.PositiveBigIntegerField(default=0)
+    # Of an engine's admissible KV cache: so full may requests of this class make it.
+    kv_ceiling_permille = models.PositiveIntegerField(default=1000)
     # Null: what the pool sets counts.
     ttft_slo_ms = models.PositiveBigIntegerField(null=True)
     tpot_slo_ms = models.PositiveBigIntegerField(null=True)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from gateway.pools.breakers import NamedBreaker
 from gateway.pools.claim import Claim
 from gateway.pools.engine_state import EngineState
 from policy.affinity import PrefixTable
+from policy.ceilings import NO_CEILING, Ceiling, ceilings
 from policy.kv_ledger import EngineLook, KvRoom, room_tokens
-from wire.snapshot import Pool
+from wire.snapshot import Pool, PriorityClass
 
 # `queue`: others that wait go first.
 Obstacle = Literal["cordoned", "breaker", "kv_never", "kv_now", "stale", "concurrency", "queue"]
@@ -53,13 +54,17 @@ class Choice:
     def __init__(self, pool: Pool, breaker: NamedBreaker, looks: Looks, spread_permille: int, blocks: int) -> None:
         self.pool, self.breaker = pool, breaker
         self.engines: tuple[EngineState, ...] = ()
+        self.ceilings: dict[str, Ceiling] = {}
         self._looks, self._spread_permille = looks, spread_permille
         self._gateways = 1
         self._uses = itertools.count(1)
         self.prefixes = PrefixTable(blocks)
 
-    def configure(self, pool: Pool, engines: Iterable[EngineState], gateways: int) -> None:
+    def configure(
+        self, pool: Pool, engines: Iterable[EngineState], classes: Mapping[str, PriorityClass], gateways: int
+    ) -> None:
         self.pool, self.engines, self._gateways = pool, tuple(engines), gateways
+        self.ceilings = ceilings(classes, (state.engine for state in self.engines))
 
     def survey(self, now_ms: int, unix_ms: int, avoid: str = "") -> Survey:
         """As of now, without the engine `avoid`. It holds until something is taken or given back."""
@@ -78,13 +83,17 @@ class Choice:
     def choose(self, survey: Survey, claim: Claim, held_for: Claim | None = None) -> Chosen | set[Obstacle]:
         """The engine for a claim: the least loaded, or the one that knows its leading text; else all obstacles.
 
-        Room is held for `held_for` on the engine that has most of it: nothing else goes there.
+        Room is held for `held_for` on the engine that has most of it: nothing else goes there, but what has a higher
+        ceiling.
         """
         obstacles = set(survey.obstacles)
-        kept = None if held_for is None else _most_room(survey.taking, held_for.tokens)
+        kept = None
+        if held_for is not None and self._ceiling_permille(held_for) >= self._ceiling_permille(claim):
+            kept = _most_room(survey.taking, held_for.tokens)
+        ceiling = self.ceilings.get(claim.priority_class)
         fitting: list[Chosen] = []
         for state, room in survey.taking:
-            short = _too_little(room, claim.tokens)
+            short = _too_little(room if ceiling is None else ceiling.under(room), claim.tokens)
             if short is not None:
                 obstacles.add(short)
             elif state is kept:
@@ -92,6 +101,10 @@ class Choice:
             else:
                 fitting.append(Chosen(state, _load_permille(state, room), room.tokens))
         return self._best(fitting, claim.blocks) if fitting else obstacles
+
+    def _ceiling_permille(self, claim: Claim) -> int:
+        ceiling = self.ceilings.get(claim.priority_class)
+        return NO_CEILING if ceiling is None else ceiling.permille
 
     def used(self, claim: Claim, state: EngineState) -> None:
         """A claim goes to an engine."""

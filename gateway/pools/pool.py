@@ -70,7 +70,7 @@ class PoolState:
         self.pool = view.snapshot.pools[self.name]
         self._overrides = view.overrides_of.get(("pool", self.name), ())
         self.breaker.configure(self.pool.breaker)
-        self.choice.configure(self.pool, engines, gateways)
+        self.choice.configure(self.pool, engines, view.snapshot.priority_classes, gateways)
         for engine in self.choice.engines:
             engine.pool = self
         self.concurrency.configure(self.pool, len(self.choice.engines), gateways, now_ms)

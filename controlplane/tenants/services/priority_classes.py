@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 from django.db.models import Q
+from pydantic import Field
 
 from controlplane.core import fields as f
 from controlplane.core.nouns import Noun, present
@@ -19,14 +20,17 @@ from wire.canonical import Document
 class PriorityClassFields(f.Fields):
     """`rank`: lower is served first. One rank is gained per `ageing_ms` waited (0: never).
 
-    When a pool's queue is full a request of a higher `shed_order` gives way to one of a lower. What is set of the SLO
-    goes before what the pool sets.
+    When a pool's queue is full a request of a higher `shed_order` gives way to one of a lower. Requests of the class
+    may make an engine's admissible KV cache `kv_ceiling_permille` full: the rest is kept for classes with a higher
+    ceiling, and stays what it was in tokens when engines of the pool are cordoned. What is set of the SLO goes before
+    what the pool sets.
     """
 
     rank: f.Count
     ageing_ms: f.Millis = f.default_of(rows.PriorityClass, "ageing_ms")
     queue_ttl_ms: f.Millis | None = None
     shed_order: f.Count = f.default_of(rows.PriorityClass, "shed_order")
+    kv_ceiling_permille: Annotated[int, Field(ge=1, le=1000)] = f.default_of(rows.PriorityClass, "kv_ceiling_permille")
     ttft_slo_ms: f.Millis | None = None
     tpot_slo_ms: f.Millis | None = None
     e2e_slo_ms: f.Millis | None = None
@@ -47,8 +51,9 @@ class PriorityClassNoun(Noun[rows.PriorityClass]):
         described = self.describe(row)
         del described["name"]
         # What the configuration need not say.
-        if described["shed_order"] == f.default_of(rows.PriorityClass, "shed_order"):
-            del described["shed_order"]
+        for field in ("shed_order", "kv_ceiling_permille"):
+            if described[field] == f.default_of(rows.PriorityClass, field):
+                del described[field]
         return present(described)
 
     def show(self, classes: Sequence[rows.PriorityClass]) -> list[Document]:

@@ -72,6 +72,7 @@ def test_the_view_shows_capacity_promises_and_shares(pool: Rest) -> None:
         "engines": {"all": 1, "cordoned": 0, "unknown": 0},
         "capacity_tokens": CAPACITY,
         "admissible_tokens": 90_000,
+        "ceilings": {},
         "mean_residence_seconds": None,
         "mean_context_tokens": None,
         "promised_tokens": 3 * CONTEXT,
@@ -343,3 +344,11 @@ def test_metrics_that_do_not_answer_leave_what_was_measured(db: None, monkeypatc
     monkeypatch.setattr(query, "instant", away)
     assert measure_pools() == 0
     assert pool_means.means_now() == {"short": Means(6.0, None)}
+
+
+def test_the_view_shows_the_ceilings_of_classes_as_they_hold_now(pool: Rest) -> None:
+    pool.post("/priority-classes", {"name": "overnight", "rank": 9, "kv_ceiling_permille": 800})
+    pool.post("/engines", {**ENGINE, "name": "e2"})
+    assert capacity(pool)["ceilings"] == {"overnight": {"configured_permille": 800, "permille": 800}}
+    pool.post("/engines/e2/cordon", {})
+    assert capacity(pool)["ceilings"] == {"overnight": {"configured_permille": 800, "permille": 600}}

@@ -111,9 +111,12 @@ WELL = [
         ([*latencies("old.a", "tpot_seconds", 0.09), *latencies("new-b", "tpot_seconds", 0.9)], {"tpot_p95"}),
         # Nothing to compare with: the old side has no traffic any more.
         ([*latencies("new-b", "ttft_seconds", 0.9), *served("new-b")], set()),
-        ([*WELL, *counters("old.a", "retries_total", 0.5)], {"retries"}),
-        # Twice in a minute is no sign.
-        ([*WELL, *counters("old.a", "retries_total", 0.02)], set()),
+        ([*WELL, *counters("new-b", "retries_total", 0.5)], {"retries"}),
+        # All that came there was answered by the old side.
+        ([*served("old.a"), *counters("new-b", "retries_total", 2 / 60)], {"retries"}),
+        # Once in a minute is no sign.
+        ([*WELL, *counters("new-b", "retries_total", 1 / 60)], set()),
+        ([*WELL, *counters("old.a", "retries_total", 0.5)], set()),
         ([*WELL, *counters("new-b", "breaker_state", 1 / 120, {"engine": "e", "state": "open"})], {"breaker"}),
         ([*WELL, *counters("old.a", "breaker_state", 1 / 120, {"engine": "e", "state": "open"})], set()),
     ],

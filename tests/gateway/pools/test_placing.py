@@ -187,3 +187,28 @@ def test_an_engines_words_lose_its_address_in_every_spelling():
     )
     assert said == "e0 and e0 refuse; sgpu-7.rack and gpu-7.racks are others: :8000"
     assert state("http://[::1]:80").redacted("[::1]:80 or ::1") == "e0 or e0"
+
+
+CEILING: dict[str, Any] = {"priority_classes__bulk": {"rank": 5, "kv_ceiling_permille": 800}}
+
+
+async def test_a_class_with_a_ceiling_leaves_room_for_better_ones():
+    bench = Bench(1, **NO_QUEUE, **CEILING)
+    await bench.place(80, priority_class="bulk")
+    assert await refusal(bench, 1, priority_class="bulk") == "no_kv_capacity"
+    await bench.place(20)
+
+
+async def test_what_no_empty_engine_would_take_of_a_class_never_fits():
+    bench = Bench(1, **NO_QUEUE, **CEILING)
+    assert await refusal(bench, 81, priority_class="bulk") == "never_fits_kv"
+    await bench.place(81)
+
+
+async def test_an_engine_that_is_cordoned_lowers_the_ceiling_in_the_same_revision():
+    bench = Bench(2, **NO_QUEUE, **CEILING)
+    bench.configure(engines__e1__cordoned=True)
+    # Of 200 tokens 40 are kept for others, and one engine has to keep them now.
+    assert await refusal(bench, 61, priority_class="bulk") == "no_kv_capacity"
+    await bench.place(60, priority_class="bulk")
+    await bench.place(40)
