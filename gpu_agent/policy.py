@@ -50,10 +50,13 @@ class NodePolicy(Struct, frozen=True, forbid_unknown_fields=True):
     """`allow`: the actions on the node itself. `engines`: by the names that the control plane knows them by.
 
     `fetch_command`: the site's own program that fetches a model's files into a folder below one of `model_folders`.
+    `reset_command` resets the GPU whose UUID stands for `{gpu}` in it.
     """
 
     allow: list[str] = []
     fetch_command: _Words = []
+    reset_command: _Words = []
+    reboot_command: _Words = []
     model_folders: Annotated[list[FolderPath], Meta(max_length=32)] = []
     engines: Annotated[dict[Name, EnginePolicy], Meta(max_length=MAX_ENGINES)] = {}
 
@@ -107,8 +110,15 @@ def _check(policy: NodePolicy, file: str) -> None:
 
 
 def _node_problem(policy: NodePolicy) -> str | None:
-    if "fetch_model" in policy.allow and not policy.fetch_command:
-        return "/allow: fetch_model is allowed and needs a fetch_command"
+    for action, name, command in (
+        ("fetch_model", "fetch_command", policy.fetch_command),
+        ("reset_gpu", "reset_command", policy.reset_command),
+        ("reboot", "reboot_command", policy.reboot_command),
+    ):
+        if action in policy.allow and not command:
+            return f"/allow: {action} is allowed and needs a {name}"
+    if "reset_gpu" in policy.allow and not any("{gpu}" in word for word in policy.reset_command):
+        return "/reset_command: it resets whatever it likes; say where the GPU's UUID goes, as {gpu}"
     for action in ("fetch_model", "check_model"):
         if action in policy.allow and not policy.model_folders:
             return f"/allow: {action} is allowed and needs model_folders"

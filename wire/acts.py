@@ -17,6 +17,8 @@ from wire.snapshot import Act, EngineArgument, EngineArgumentValue, FolderPath, 
 Seconds = Annotated[int, Meta(ge=1, le=3600)]
 # As much as one prompt of a warm-up may take in a slice that many acts share.
 _WarmText = Annotated[str, Meta(max_length=16_384)]
+# As NVML gives it; it becomes a word of a command.
+GpuUuid = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9-]*$(?!\n)")]
 EngineModelName = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$(?!\n)")]
 
 
@@ -151,6 +153,19 @@ class TakeUpGpus(Request, frozen=True, forbid_unknown_fields=True):
     """Open NVML again before that limit."""
 
 
+class ResetGpu(Request, frozen=True, forbid_unknown_fields=True):
+    """Reset one GPU by the command of the policy, NVML being closed meanwhile. Nothing may run on it."""
+
+    gpu: GpuUuid
+    limit_seconds: Seconds = 600
+
+
+class Reboot(Request, frozen=True, forbid_unknown_fields=True):
+    """Reboot the node by the command of the policy. Done once its agent finds itself in another boot."""
+
+    limit_seconds: Seconds = 1800
+
+
 ACTIONS: dict[str, type[Request]] = {
     "sleep": Sleep,
     "wake": Wake,
@@ -170,6 +185,8 @@ ACTIONS: dict[str, type[Request]] = {
     "check_model": CheckModel,
     "release_gpus": ReleaseGpus,
     "take_up_gpus": TakeUpGpus,
+    "reset_gpu": ResetGpu,
+    "reboot": Reboot,
 }
 
 

@@ -67,6 +67,12 @@ ACTIONS = {
         gettext_lazy("Release the GPUs"), gettext_lazy("Closes NVML, so that a GPU can be reset or sliced anew.")
     ),
     "take_up_gpus": ActionLabel(gettext_lazy("Take up the GPUs"), gettext_lazy("Opens NVML again.")),
+    "reset_gpu": ActionLabel(
+        gettext_lazy("Reset a GPU"), gettext_lazy("Runs the site's own command; whatever uses the GPU is lost.")
+    ),
+    "reboot": ActionLabel(
+        gettext_lazy("Reboot the node"), gettext_lazy("Runs the site's own command; whatever runs on the node is lost.")
+    ),
 }
 # What an action's argument is called, and how it is given.
 ARGUMENTS = {
@@ -89,6 +95,7 @@ ARGUMENTS = {
     "max_tokens": (gettext_lazy("Tokens of each answer"), gettext_lazy("64 at most.")),
     "manifest": (gettext_lazy("Manifest"), gettext_lazy("Its SHA-256, as it was uploaded.")),
     "folder": (gettext_lazy("Folder"), gettext_lazy("On the node, within what its policy allows.")),
+    "gpu": (gettext_lazy("GPU"), gettext_lazy("Its UUID, as the node's page shows it.")),
 }
 
 # What audit entries are about.

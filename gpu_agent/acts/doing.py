@@ -12,6 +12,7 @@ from gpu_agent.acts.calls import EngineCalls, engine_calls
 from gpu_agent.acts.drain import drain
 from gpu_agent.acts.model_files import check_model, fetch_model
 from gpu_agent.acts.outcome import failed, refused
+from gpu_agent.acts.repair import reboot, reset_gpu
 from gpu_agent.acts.restart import restart
 from gpu_agent.acts.start_stop import start, stop
 from gpu_agent.acts.tools import EngineWork, NodeWork
@@ -79,6 +80,10 @@ async def do_on_node(request: acts.Request, work: NodeWork) -> str:
         case acts.TakeUpGpus():
             await work.tools.gpus.take_up()
             return "NVML is opened again"
+        case acts.ResetGpu():
+            return await reset_gpu(work, request)
+        case acts.Reboot():
+            return await reboot(work, request)
     raise TypeError(f"{type(request).__name__} is not for a node")
 
 

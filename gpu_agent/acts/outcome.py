@@ -28,6 +28,8 @@ Reason = Literal[
     "command_failed",
     "did_not_serve",
     "did_not_stop",
+    "did_not_reboot",
+    "interrupted",
     "no_manifest",
     "files_differ",
     "gpus_in_use",

@@ -163,11 +163,13 @@ class ActRunner:
 
         end: str | NotDone
         try:
+            keep = partial(self._keep, act_id)
             if engine is not None:
-                policy, keep = self._policy.engine(name), partial(self._keep, act_id)
+                policy = self._policy.engine(name)
                 end = await do_on_engine(request, EngineWork(name, engine, policy, entry.kept, keep, self._tools))
             else:
-                work = NodeWork(self._policy, partial(self._tell_progress, act_id), self._tools)
+                tell = partial(self._tell_progress, act_id)
+                work = NodeWork(self._policy, entry.kept, keep, tell, self._tools)
                 end = await do_on_node(request, work)
         except NotDone as error:
             end = error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from gpu_agent.acts.outcome import failed
@@ -40,6 +41,7 @@ class Tools:
     keys: EngineKeys
     files: ModelFiles
     act_seconds: float
+    boot_id_file: Path = Path("/proc/sys/kernel/random/boot_id")
     _disks: dict[str, Apart[Any]] = field(default_factory=dict)
 
     async def on_disk(self, engine: str, call: Callable[[], T]) -> T:
@@ -68,9 +70,11 @@ class EngineWork:
 
 @dataclass(frozen=True)
 class NodeWork:
-    """One act on the node itself. `tell_progress` gets a share in per mille."""
+    """One act on the node itself. `keep` as of EngineWork; `tell_progress` gets a share in per mille."""
 
     policy: NodePolicy
+    kept: Kept
+    keep: Callable[[Kept], Awaitable[None]]
     tell_progress: Callable[[int], None]
     tools: Tools
 

@@ -31,7 +31,8 @@ def test_the_documented_example_is_a_policy_that_names_every_field(tmp_path):
     page = (DOCS / "node-policy.md").read_text()
     (example,) = re.findall(r"```json\n(.*?)```", page, re.S)
     policy = load_policy(written(tmp_path, example))
-    assert policy.allowed_acts[""] == ["release_gpus", "take_up_gpus", "fetch_model", "check_model"]
+    node_acts = {name for name, action in ACTIONS.items() if not action.kinds}
+    assert set(policy.allowed_acts[""]) == node_acts
     fields = {field.name for field in msgspec.structs.fields(EnginePolicy)}
     assert set().union(*json.loads(example)["engines"].values()) == fields
     assert all(f"`{field}`" in page for field in fields)
@@ -49,7 +50,10 @@ def test_who_may_do_nothing_is_not_among_what_is_allowed(tmp_path):
         ("{", "Input data was truncated"),
         ({"alow": []}, "/alow: no such field"),
         ({"engines": {"e1": {"alow": []}}}, "/engines/e1/alow: no such field"),
-        ({"allow": ["sleep"]}, "/allow: 'sleep' is none of check_model, fetch_model, release_gpus, take_up_gpus"),
+        ({"allow": ["sleep"]}, "/allow: 'sleep' is none of check_model, fetch_model, reboot, release_gpus, reset_gpu,"),
+        ({"allow": ["reset_gpu"]}, "/allow: reset_gpu is allowed and needs a reset_command"),
+        ({"allow": ["reset_gpu"], "reset_command": ["reset-all"]}, "/reset_command: it resets whatever it likes"),
+        ({"allow": ["reboot"]}, "/allow: reboot is allowed and needs a reboot_command"),
         ({"allow": ["fetch_model"], "model_folders": ["/m"]}, "/allow: fetch_model is allowed and needs a fetch_comm"),
         ({"allow": ["check_model"]}, "/allow: check_model is allowed and needs model_folders"),
         ({"model_folders": ["models"]}, "matching regex"),

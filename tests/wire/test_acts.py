@@ -30,7 +30,7 @@ def test_arguments_are_read_with_their_defaults():
 
 
 def test_every_reason_names_its_place():
-    assert refused(act("reboot")) == [("/action", "unknown_action")]
+    assert refused(act("explode")) == [("/action", "unknown_action")]
     assert refused(act("sleep", engine=None), None) == [("/engine", "wrong_subject")]
     assert refused(act("release_gpus")) == [("/engine", "wrong_subject")]
     assert refused(act("load_model", model="m")) == [("/engine", "wrong_kind")]

@@ -291,6 +291,7 @@ def test_every_action_has_a_place_on_the_rest_api(fleet, agent):
         "unload_model": {"model": "m"},
         "fetch_model": {"manifest": "a" * 64, "folder": "/models/llama"},
         "check_model": {"manifest": "a" * 64, "folder": "/models/llama"},
+        "reset_gpu": {"gpu": "GPU-0a1b"},
         "restart": {"arguments": {"max-num-seqs": 64, "enable-lora": True, "gpu-memory-utilization": "0.9"}},
     }
     for name, able in kinds.items():

@@ -13,7 +13,7 @@ from gpu_agent.acts.outcome import NotDone
 from gpu_agent.acts.tools import NodeWork
 from gpu_agent.model_files.keeper import ModelFiles
 from gpu_agent.policy import NodePolicy
-from tests.gpu_agent.acts.works import script, tools, until
+from tests.gpu_agent.acts.works import no_keep, script, tools, until
 from tests.services import Process
 from wire.acts import CheckModel, FetchModel
 
@@ -71,7 +71,7 @@ class Node:
         return self.runs_file.read_text().splitlines() if self.runs_file.exists() else []
 
     async def do(self, kind, folder=None, limit_seconds=20):
-        work = NodeWork(self.policy, self.progress.append, tools(files=self.files))
+        work = NodeWork(self.policy, {}, no_keep, self.progress.append, tools(files=self.files))
         return await do_on_node(kind(SHA, str(folder or self.target), limit_seconds), work)
 
     def put(self, files=FILES):

@@ -102,6 +102,10 @@ class Work:
         return Work(replace(self.work, kept=kept), self.kept)
 
 
+async def no_keep(state: Any) -> None:
+    """Of an act that keeps nothing."""
+
+
 def script(path: Path, text: str) -> Path:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
