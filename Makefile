@@ -6,7 +6,7 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 IMAGE_LOCKS := deploy/docker/locks
-BENCHMARKS := config_push fairness gateway gateway_push overload quota_race telemetry agent rollout batches
+BENCHMARKS := config_push fairness gateway gateway_push overload quota_race telemetry agent rollout batches rules paging alert_storm
 
 # A shell's own Python set-up must not leak into ours.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV DJANGO_SETTINGS_MODULE PIP_USER PIP_TARGET PIP_PREFIX
@@ -62,7 +62,7 @@ bench: env  ## Run every benchmark; fails if one misses its targets
 
 lock: env  ## Write requirements.lock anew from pyproject.toml, and of it each image's own part
 	$(LOCK) --all-extras pyproject.toml -o requirements.lock
-	for image in server:s3 gateway agent; do \
+	for image in server:s3:keda gateway agent; do \
 	  $(LOCK) --no-annotate -c requirements.lock $$(echo $$image | sed -E 's/(^|:)/ --extra /g') pyproject.toml \
 	    -o $(IMAGE_LOCKS)/$${image%%:*}.lock || exit 1; done
 	echo setuptools | $(LOCK) --no-annotate -c requirements.lock - -o $(IMAGE_LOCKS)/build.lock

@@ -18,12 +18,15 @@ _django: Any = get_asgi_application()
 # Only now: they read models, which need Django to be set up.
 from controlplane.api.body_limit import with_body_limit  # noqa: E402
 from controlplane.configs.hub import hub  # noqa: E402
+from controlplane.configs.metrics import REGISTRY  # noqa: E402
 from controlplane.configs.stream import with_config_streams  # noqa: E402
 from controlplane.telemetry import forwarding  # noqa: E402
 from controlplane.telemetry.ingest import with_remote_write  # noqa: E402
+from controlplane.telemetry.own_series import ProcessSeries  # noqa: E402
 
 Message = dict[str, Any]
 # Remote write bounds its own bodies.
+_own_series = ProcessSeries(REGISTRY)
 _site = with_remote_write(with_body_limit(with_config_streams(_django)))
 
 
@@ -38,7 +41,9 @@ async def application(
         if message["type"] == "lifespan.startup":
             hub.start()
             forwarding.resume()
+            _own_series.start()
         else:
+            _own_series.stop()
             hub.stop()
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":

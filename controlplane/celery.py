@@ -33,6 +33,8 @@ app.conf.update(
         "compact-metrics": {"task": "controlplane.telemetry.tasks.compact_metrics", "schedule": 60.0},
         # A commit asks for it at once; this finds what is to be tried again, and what a worker that died had begun.
         "deliver": {"task": "controlplane.alerts.tasks.deliver", "schedule": 2.0, "options": {"expires": 10}},
+        # Each incident says itself when it is looked at.
+        "notify": {"task": "controlplane.alerts.tasks.notify", "schedule": 2.0, "options": {"expires": 10}},
         # Each rule says itself when it is due (HEADWORKS_RULE_INTERVAL_SECONDS).
         "evaluate-rules": {
             "task": "controlplane.alerts.tasks.evaluate_rules",
@@ -44,6 +46,12 @@ app.conf.update(
             "task": "controlplane.telemetry.tasks.record_series",
             "schedule": 5.0,
             "options": {"expires": 10},
+        },
+        # The row says when it is time (HEADWORKS_OWN_SERIES_INTERVAL_SECONDS).
+        "record-own-series": {
+            "task": "controlplane.telemetry.tasks.record_own_series",
+            "schedule": 5.0,
+            "options": {"expires": 5},
         },
         "forget-decisions": {
             "task": "controlplane.telemetry.tasks.forget_decisions",
@@ -81,6 +89,23 @@ app.conf.update(
         "look-at-rollouts": {
             "task": "controlplane.rollouts.tasks.look",
             "schedule": 1.0,
+            "options": {"expires": 10},
+        },
+        # The round says itself when it is due (HEADWORKS_DIAGNOSIS_INTERVAL_SECONDS).
+        "look-for-bottlenecks": {
+            "task": "controlplane.diagnosis.tasks.look",
+            "schedule": 2.0,
+            "options": {"expires": 10},
+        },
+        "prune-findings": {"task": "controlplane.diagnosis.tasks.prune", "schedule": crontab(minute="23")},
+        "look-at-remediations": {
+            "task": "controlplane.remediation.tasks.look",
+            "schedule": 2.0,
+            "options": {"expires": 10},
+        },
+        "measure-scale": {
+            "task": "controlplane.scaling.tasks.measure",
+            "schedule": 5.0,
             "options": {"expires": 10},
         },
         "retire-idle-versions": {

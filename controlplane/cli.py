@@ -16,14 +16,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from controlplane import config_commands
 from controlplane import settings_rows as rows
+from controlplane.alerts import alert_commands, receiver_commands, rule_commands
 from controlplane.batches import commands as batch_commands
 from controlplane.batches import settings_rows as batch_rows
 from controlplane.core import oidc_rows
 from controlplane.core.kept import CannotStart
 from controlplane.demo.ports import FIRST_PORT_MAX
+from controlplane.diagnosis import commands as diagnosis_commands
 from controlplane.fleet import act_commands, manifest_command, version_commands
 from controlplane.planner import plan_command, what_if_commands
 from controlplane.rollouts import commands as rollout_commands
+from controlplane.scaling import commands as scaling_commands
 from controlplane.telemetry import settings_rows as telemetry_rows
 from wire.settings import BadSetting, check_all, whole_number
 
@@ -105,7 +108,12 @@ def _parser() -> argparse.ArgumentParser:
     version_commands.add_to(commands, _unit_from_shell)
     act_commands.add_to(commands, _unit_from_shell)
     rollout_commands.add_to(commands, _unit_from_shell)
+    alert_commands.add_to(commands, _unit_from_shell)
+    rule_commands.add_to(commands, _unit_from_shell)
+    receiver_commands.add_to(commands, _unit_from_shell)
+    diagnosis_commands.add_to(commands, _unit_from_shell)
     plan_command.add_to(commands)
+    scaling_commands.add_to(commands)
     what_if_commands.add_to(commands, _unit_from_shell)
     manifest_command.add_to(commands)
     batch_commands.add_to(commands, _unit_from_shell)
@@ -221,6 +229,8 @@ def prepare() -> FirstAdmin | None:
 def _prepare() -> FirstAdmin | None:
     from django.core.management import call_command
 
+    from controlplane.alerts.services.inhibition_pack import load_inhibitions
+    from controlplane.alerts.services.rule_pack import load_pack
     from controlplane.configs.step import touch_everything
     from controlplane.core import start, users
     from controlplane.core.changes import SYSTEM, Actor, unit_of_work
@@ -231,6 +241,10 @@ def _prepare() -> FirstAdmin | None:
     call_command("collectstatic", interactive=False, verbosity=0)
     with unit_of_work(SYSTEM, "what this version compiles differently from the one before") as unit:
         touch_everything(unit)
+    if rows.RULE_PACK.read():
+        with unit_of_work(SYSTEM, "the alerting rules that this version brings") as unit:
+            load_pack(unit)
+            load_inhibitions(unit)
     if User.objects.exists():
         return None
     admin = FirstAdmin("admin", secrets.token_urlsafe(12))

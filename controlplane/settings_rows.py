@@ -155,6 +155,12 @@ HTTPS = Setting(
 )
 
 
+def mail_address(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*", text):
+        raise ValueError("give an address such as oncall@example.com")
+    return text
+
+
 def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
     try:
         return tuple(ip_network(part) for part in comma_separated(text))
@@ -348,6 +354,39 @@ WEBHOOKS_AT_ONCE = Setting(
     "Receivers that one worker sends to at the same time, one message each; the others wait for their turn.",
     whole_number(1, 256),
 )
+MESSAGE_ALERTS_MAX = Setting(
+    "HEADWORKS_MESSAGE_ALERTS_MAX",
+    50,
+    "Alerts of an incident that one message shows, those that fire first; it says how many more there are.",
+    whole_number(1, 1000),
+)
+RECEIVER_FAILURES_MAX = Setting(
+    "HEADWORKS_RECEIVER_FAILURES_MAX",
+    5,
+    "Attempts at a receiver that fail one after the other until it is left alone for a while, and an incident tells "
+    "the others so.",
+    whole_number(1, 1000),
+)
+SMTP_HOST = Setting(
+    "HEADWORKS_SMTP_HOST",
+    "",
+    "The mail server that receivers of kind email are written to through. Empty: there are none.",
+    str,
+)
+SMTP_PORT = Setting("HEADWORKS_SMTP_PORT", 587, "Port of the mail server.", whole_number(1, 65_535))
+SMTP_SECURITY = Setting(
+    "HEADWORKS_SMTP_SECURITY",
+    "starttls",
+    "How the mail server is spoken to: starttls, tls (from the first byte on, mostly port 465) or none.",
+    one_of("starttls", "tls", "none"),
+)
+SMTP_USER = Setting("HEADWORKS_SMTP_USER", "", "Who logs in to the mail server. Empty: nobody does.", str)
+SMTP_PASSWORD = Setting(
+    "HEADWORKS_SMTP_PASSWORD", "", "The password of HEADWORKS_SMTP_USER.", str, secret=True, in_file=True
+)
+SMTP_FROM = Setting(
+    "HEADWORKS_SMTP_FROM", "", "The address that mails come from, such as headworks@example.com.", mail_address
+)
 RULE_INTERVAL_SECONDS = Setting(
     "HEADWORKS_RULE_INTERVAL_SECONDS", 15, "How often each rule is evaluated.", whole_number(1, 3600)
 )
@@ -356,6 +395,13 @@ RULE_SERIES_MAX = Setting(
     500,
     "Series that one rule's result may have: each is an incident. Beyond, the rule shows an error and opens none.",
     whole_number(1, 10_000),
+)
+RULE_PACK = Setting(
+    "HEADWORKS_RULE_PACK",
+    True,
+    "Whether `headworks up` and `headworks migrate` bring the alerting rules of this version: those that a person "
+    "changed stay as they are, and those that a person deleted do not come again.",
+    yes_or_no,
 )
 EVENTS_KEEP_DAYS = Setting(
     "HEADWORKS_EVENTS_KEEP_DAYS",
@@ -368,6 +414,12 @@ INCIDENTS_KEEP_DAYS = Setting(
     "HEADWORKS_INCIDENTS_KEEP_DAYS",
     365,
     "Incidents that ended so long ago are forgotten, with their time lines and deliveries.",
+    whole_number(1, 3650),
+)
+SILENCES_KEEP_DAYS = Setting(
+    "HEADWORKS_SILENCES_KEEP_DAYS",
+    30,
+    "Silences that ended are kept for so long: people see what was kept quiet, and why.",
     whole_number(1, 3650),
 )
 INCIDENTS_QUIET_SECONDS = Setting(
@@ -403,6 +455,61 @@ VERSION_IDLE_DAYS = Setting(
     "A version of a model that is not the newest, and that nobody asked for in so many days, is retired: its engines "
     "are drained, and stopped or put to sleep where their nodes allow. 0: never by itself.",
     whole_number(0, 3650),
+)
+DIAGNOSIS_INTERVAL_SECONDS = Setting(
+    "HEADWORKS_DIAGNOSIS_INTERVAL_SECONDS",
+    15,
+    "How often all detectors look at the fleet.",
+    whole_number(1, 3600),
+)
+DIAGNOSIS_WINDOW_SECONDS = Setting(
+    "HEADWORKS_DIAGNOSIS_WINDOW_SECONDS",
+    120,
+    "How far back a detector looks; shorter, it sees sooner and is misled by single slow requests.",
+    whole_number(10, 3600),
+)
+DIAGNOSIS_QUERY_SECONDS = Setting(
+    "HEADWORKS_DIAGNOSIS_QUERY_SECONDS",
+    10,
+    "How long the metrics may take for all questions of one look; detectors that were not answered by then are blind.",
+    whole_number(1, 600),
+)
+DIAGNOSIS_FINDINGS_MAX = Setting(
+    "HEADWORKS_DIAGNOSIS_FINDINGS_MAX",
+    50,
+    "Places at which one detector may find something; beyond, the most confident are kept.",
+    whole_number(1, 1000),
+)
+DIAGNOSIS_VERIFY_WINDOWS = Setting(
+    "HEADWORKS_DIAGNOSIS_VERIFY_WINDOWS",
+    4,
+    "A lever has this many windows (HEADWORKS_DIAGNOSIS_WINDOW_SECONDS) to end its finding once all run it; after them "
+    "it is offered back. In the first of them the detector still looks at what was before.",
+    whole_number(2, 100),
+)
+DIAGNOSIS_ALERT_CONFIDENCE_PERMILLE = Setting(
+    "HEADWORKS_DIAGNOSIS_ALERT_CONFIDENCE_PERMILLE",
+    0,
+    "A finding of this confidence or more opens an alert, as a rule does. 0: none does, people look at the page.",
+    whole_number(0, 1000),
+)
+SCALE_INTERVAL_SECONDS = Setting(
+    "HEADWORKS_SCALE_INTERVAL_SECONDS",
+    15,
+    "How often it is measured how many engines each pool should have.",
+    whole_number(1, 3600),
+)
+SCALE_DOWN_SECONDS = Setting(
+    "HEADWORKS_SCALE_DOWN_SECONDS",
+    600,
+    "A pool should have as many engines as it wanted at most within so long: up at once, down slowly.",
+    whole_number(0, 86_400),
+)
+FINDINGS_KEEP_DAYS = Setting(
+    "HEADWORKS_FINDINGS_KEEP_DAYS",
+    30,
+    "Findings that were over so long ago are forgotten, with the levers that they offered.",
+    whole_number(1, 3650),
 )
 LITELLM_AT_ROOT = Setting(
     "HEADWORKS_LITELLM_AT_ROOT",

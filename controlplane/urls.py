@@ -12,6 +12,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics),
     path("api/v1/", api.urls),
     path("api/litellm/", include("controlplane.litellm_admin.urls")),
+    path("prometheus/", include("controlplane.alerts.prometheus_urls")),
     path("prometheus/", include("controlplane.telemetry.urls")),
     path("dashboards/", include("dashboards.urls")),
     path("", include("controlplane.web.urls")),

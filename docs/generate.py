@@ -6,9 +6,11 @@ A test compares each with what this would write.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from controlplane.alerts import runbooks
 from gateway.refusals import docs_table
 from wire.settings import Setting
 
@@ -87,7 +89,11 @@ def refusals_page() -> str:
     return f"{_REFUSALS_HEAD}\n{docs_table()}"
 
 
-PAGES: dict[str, Callable[[], str]] = {"settings.md": settings_page, "refusals.md": refusals_page}
+PAGES: dict[str, Callable[[], str]] = {
+    "settings.md": settings_page,
+    "refusals.md": refusals_page,
+    **{f"runbooks/{name}": partial(str, text) for name, text in runbooks.pages().items()},
+}
 
 
 def main() -> None:

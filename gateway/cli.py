@@ -17,6 +17,7 @@ import uvloop
 
 from gateway import settings
 from gateway.batches.batches import Batches
+from gateway.certificate_end import CertificateEnd
 from gateway.collector import Collector, calm_collector
 from gateway.push import SeriesPush
 from gateway.server import (
@@ -101,6 +102,8 @@ async def serve(options: Options) -> int:
     )
     gateway = Gateway(state_dir, client.get)
     gateway.stream_state = lambda: StreamState(client.connected, client.persist_errors, client.last_error)
+    if certificate is not None:
+        gateway.certificate_end = CertificateEnd(certificate)
     client.load_last_known_good()
     server = http_server(gateway, listener, options.host, options.port, certificate)
     serving = asyncio.create_task(server.serve(), name="server")

@@ -9,7 +9,7 @@ from gateway.caches.stage import answer_from_cache
 from gateway.decisions import pool_of
 from gateway.exchange import Exchange
 from gateway.metrics import UNKNOWN
-from policy.slo import Seen, met, promised
+from policy.slo import Seen, kept, promised
 
 if TYPE_CHECKING:
     from gateway.pipeline import Outcome
@@ -33,6 +33,8 @@ def count(x: Exchange, outcome: Outcome, reason: str) -> None:
     series.prompt_tokens.inc(prompt_tokens)
     series.generation_tokens.inc(output_tokens)
     series.queue.observe(x.sent_at - x.arrived)
+    if outcome == "failed" and x.reader is not None and x.placement is not None:
+        metrics.stream_cut(pool, x.placement.state.name, reason)
     if outcome == "cancelled":
         metrics.cancelled(pool, tenant, output_tokens, x.tokens_after_cancel)
     if outcome in ("ok", "cancelled"):
@@ -43,6 +45,8 @@ def count(x: Exchange, outcome: Outcome, reason: str) -> None:
     _judge(x, pool, tenant, outcome, seen)
     if outcome != "ok":
         return
+    if seen.ttft_ms is not None:
+        metrics.sizes.began(pool, x.size.tokens, seen.ttft_ms / 1000)
     for histogram, took_ms in ((series.e2e, seen.e2e_ms), (series.ttft, seen.ttft_ms), (series.tpot, seen.tpot_ms)):
         if took_ms is not None:
             histogram.observe(took_ms / 1000)
@@ -64,17 +68,22 @@ def _seen(x: Exchange, outcome: Outcome, output_tokens: int) -> Seen:
 def _judge(x: Exchange, pool: str, tenant: str, outcome: Outcome, seen: Seen) -> None:
     """Count for goodput what an engine was asked for: an answer by its times, a failure as missed.
 
-    A client that left is counted where it had reason to: what was promised was broken by then.
+    A client that left is counted where it had reason to: what was promised was broken by then. Each promise is counted
+    by itself, too, where the time is known.
     """
     if (configured := x.view.snapshot.pools.get(pool)) is None:
         return
     slo = promised(configured, x.view.snapshot.priority_classes.get(x.priority_class))
     if not slo.promises:
         return
-    kept = met(slo, seen)
+    verdicts = kept(slo, seen)
+    for name, was_kept in verdicts.items():
+        if outcome == "ok" or not was_kept:
+            x.gateway.metrics.promise(pool, name, was_kept)
+    is_met = all(verdicts.values()) if verdicts else None
     if outcome == "failed":
-        kept = False
-    elif outcome != "ok" and kept:
+        is_met = False
+    elif outcome != "ok" and is_met:
         return
-    if kept is not None:
-        x.gateway.metrics.judged(pool, tenant, x.priority_class or UNKNOWN, kept)
+    if is_met is not None:
+        x.gateway.metrics.judged(pool, tenant, x.priority_class or UNKNOWN, is_met)

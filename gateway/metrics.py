@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from prometheus_client import Counter, Histogram, generate_latest
@@ -19,10 +19,12 @@ from gateway.caches.counting import CacheCounters
 from gateway.engine_watch import LookRow
 from gateway.families import Families, Family
 from gateway.look_metrics import look_families
-from gateway.pattern_metrics import PatternMetrics
+from gateway.own_process import ProcessMoment, own_process, process_families
+from gateway.pattern_metrics import BusiestSession, PatternMetrics, session_families
 from gateway.pool_metrics import pool_families
 from gateway.pools import EngineState, PoolMoment
 from gateway.quota.metrics import LedgerMoment, ledger_families
+from gateway.size_metrics import SizeMetrics
 from policy.breaker import State
 
 UNKNOWN = "unknown"
@@ -69,11 +71,18 @@ class Metrics:
         self._queue = histogram("queue_seconds", "From arrival until it is sent to an engine.", _QUEUE_SECONDS)
         self._prompt = counter("prompt_tokens_total", "Prompt tokens that were settled.")
         self._generation = counter("generation_tokens_total", "Output tokens that were settled.")
-        self._retries = counter("retries_total", "Requests sent to a second engine.", ("pool",))
+        self._retries = counter(
+            "retries_total", "Requests that an engine of the pool failed, sent to a second one.", ("pool",)
+        )
         self._unseen_schemas = counter(
             "unseen_schemas_total",
             "Schemas that an engine of the pool had to compile, as far as this gateway has seen.",
             ("pool", "tenant"),
+        )
+        self._constrained = counter(
+            "constrained_requests_total",
+            "Requests of engines whose answer had to obey a schema or grammar.",
+            _BY_TENANT,
         )
         self._warmed_schemas = counter(
             "warmed_schemas_total", "Schemas that an engine was asked for after it had started.", ("pool",)
@@ -91,11 +100,21 @@ class Metrics:
             "Requests of engines by whether all that was promised was met; those met are goodput.",
             (*_LABELS, "outcome"),
         )
+        self._promises = counter(
+            "slo_promises_total",
+            "Requests of engines by each time that was promised them, and whether it was kept.",
+            ("pool", "slo", "outcome"),
+        )
         self._cancelled = counter(
             "cancelled_tokens_total", "Output tokens of requests whose client left before the end.", _BY_TENANT
         )
         self._after_cancel = counter(
             "tokens_after_cancel_total", "Output tokens that had come when their client was gone.", _BY_TENANT
+        )
+        self._streams_cut = counter(
+            "streams_cut_total",
+            "Answers that had begun and broke off, by why.",
+            ("pool", "engine", "reason"),
         )
         self._body_read = counter("body_read_seconds_total", "Time that clients took to send bodies.", _BY_TENANT)
         self._body_write = counter("body_write_seconds_total", "Time that clients took to take answers.", _BY_TENANT)
@@ -106,6 +125,7 @@ class Metrics:
             "sketches_dropped_total", "Rows of per-minute sketches that gave way before they were sent."
         )
         self.patterns = PatternMetrics(self.families)
+        self.sizes = SizeMetrics(self.families)
         self.caches = CacheCounters(self.families)
         self._series: dict[tuple[str, str, str], _Series] = {}
 
@@ -132,6 +152,9 @@ class Metrics:
     def retry(self, pool: str) -> None:
         self._retries.labels(pool).inc()
 
+    def constrained(self, pool: str, tenant: str) -> None:
+        self._constrained.labels(pool, tenant).inc()
+
     def unseen_schema(self, pool: str, tenant: str) -> None:
         self._unseen_schemas.labels(pool, tenant).inc()
 
@@ -147,9 +170,15 @@ class Metrics:
     def judged(self, pool: str, tenant: str, priority_class: str, met: bool) -> None:
         self._slo.labels(pool, tenant, priority_class, "met" if met else "missed").inc()
 
+    def promise(self, pool: str, slo: str, met: bool) -> None:
+        self._promises.labels(pool, slo, "met" if met else "missed").inc()
+
     def cancelled(self, pool: str, tenant: str, output_tokens: int, after_cancel_tokens: int) -> None:
         self._cancelled.labels(pool, tenant).inc(output_tokens)
         self._after_cancel.labels(pool, tenant).inc(after_cancel_tokens)
+
+    def stream_cut(self, pool: str, engine: str, reason: str) -> None:
+        self._streams_cut.labels(pool, engine, reason).inc()
 
     def body_seconds(self, pool: str, tenant: str, read_seconds: float, write_seconds: float) -> None:
         self._body_read.labels(pool, tenant).inc(read_seconds)
@@ -185,6 +214,9 @@ class Moment:
     looks: list[LookRow]
     ledger: LedgerMoment
     rooms: Sequence[RoomMoment] = ()
+    certificate_ends_at: float | None = None
+    sessions: Sequence[BusiestSession] = ()
+    process: ProcessMoment = field(default_factory=own_process)
 
 
 class MomentCollector(Collector):
@@ -206,11 +238,21 @@ class MomentCollector(Collector):
         yield CounterMetricFamily(
             "headworks_gateway_config_persist_errors", "Revisions that could not be kept on disk.", now.persist_errors
         )
+        certificate = GaugeMetricFamily(
+            "headworks_gateway_certificate_expiry_time_seconds",
+            "Unix time at which the gateway's TLS certificate ends.",
+        )
+        if now.certificate_ends_at is not None:
+            certificate.add_metric([], now.certificate_ends_at)
+        yield certificate
         labels = ["pool", "engine"]
         reserved = GaugeMetricFamily(
             "headworks_gateway_kv_reserved_tokens", "KV cache tokens that running requests may need.", labels=labels
         )
         running = GaugeMetricFamily("headworks_gateway_engine_requests", "Requests at the engine.", labels=labels)
+        sequences = GaugeMetricFamily(
+            "headworks_gateway_engine_sequences", "Sequences of the requests at the engine: n counts n.", labels=labels
+        )
         breaker = GaugeMetricFamily(
             "headworks_gateway_breaker_state",
             "1 for the state that holds, overrides included.",
@@ -219,10 +261,13 @@ class MomentCollector(Collector):
         for pool, engine, state in now.engines:
             reserved.add_metric([pool, engine.name], engine.reserved_tokens)
             running.add_metric([pool, engine.name], engine.in_flight)
+            sequences.add_metric([pool, engine.name], engine.sequences)
             for possible in _BREAKER_STATES:
                 breaker.add_metric([pool, engine.name, possible], float(possible == state))
-        yield from (reserved, running, breaker)
+        yield from (reserved, running, sequences, breaker)
         yield from pool_families(now.pools)
         yield from look_families(now.looks)
         yield from ledger_families(now.ledger)
         yield from line_families(now.rooms)
+        yield from session_families(now.sessions)
+        yield from process_families(now.process)

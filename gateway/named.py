@@ -11,7 +11,7 @@ Labels = Mapping[str, str]
 
 
 class Named:
-    """The registry goes on counting for a tenant, pool, class or model that was removed; to the store it has ended."""
+    """The registry goes on counting for a name of the configuration that was removed; to the store it has ended."""
 
     def __init__(self, view: View) -> None:
         configured = view.snapshot
@@ -20,6 +20,7 @@ class Named:
             "tenant": configured.tenants.keys() | {UNKNOWN},
             "priority_class": configured.priority_classes.keys() | {UNKNOWN},
             "model": configured.models.keys() | {UNKNOWN},
+            "engine": configured.engines.keys() | {UNKNOWN},
         }
 
     def takes(self, labels: Labels) -> bool:

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
 from gateway.families import Families
 
 _BY_TENANT = ("pool", "tenant")
 _CALLS = (1, 2, 3, 5, 8, 10, 15, 20, 30, 50, 100, 200, 500, 1000)
+
+
+class BusiestSession(NamedTuple):
+    """The most model calls and the most tokens that a session of the tenant has had, of those used just now."""
+
+    tenant: str
+    calls: int
+    tokens: int
 
 
 class PatternMetrics:
@@ -24,6 +37,11 @@ class PatternMetrics:
             "sessions_near_limit_total", "Sessions that have used four fifths of a limit.", ("tenant", "reason")
         )
         self._closed = counter("sessions_closed_total", "Sessions that passed a limit.", ("tenant", "reason"))
+        self._repeated_tool_calls = counter(
+            "repeated_tool_calls_total",
+            "Admitted requests that end in the same call of a tool three times running, or more.",
+            ("tenant",),
+        )
         self._repeats = counter(
             "repeated_requests_total",
             "Retries within a minute, and other prompts that came before within a day.",
@@ -53,6 +71,9 @@ class PatternMetrics:
     def session_closed(self, tenant: str, reason: str) -> None:
         self._closed.labels(tenant, reason).inc()
 
+    def tool_call_repeated(self, tenant: str) -> None:
+        self._repeated_tool_calls.labels(tenant).inc()
+
     def repeated(self, pool: str, tenant: str, kind: str) -> None:
         self._repeats.labels(pool, tenant, kind).inc()
 
@@ -62,3 +83,20 @@ class PatternMetrics:
     def cascaded(self, pool: str, tenant: str, reason: str) -> None:
         """`pool`: the small model's. `reason`: `none` where its answer was given."""
         self._cascades.labels(pool, tenant, reason).inc()
+
+
+def session_families(busiest: Iterable[BusiestSession]) -> Iterator[Metric]:
+    calls = GaugeMetricFamily(
+        "headworks_gateway_session_calls_highest",
+        "Most model calls of one session of the tenant, of those used within a minute.",
+        labels=["tenant"],
+    )
+    tokens = GaugeMetricFamily(
+        "headworks_gateway_session_tokens_highest",
+        "Most tokens of one session of the tenant, of those used within a minute.",
+        labels=["tenant"],
+    )
+    for session in busiest:
+        calls.add_metric([session.tenant], session.calls)
+        tokens.add_metric([session.tenant], session.tokens)
+    yield from (calls, tokens)

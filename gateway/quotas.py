@@ -212,7 +212,11 @@ class Quotas:
     def moment(self) -> LedgerMoment:
         ledger = self.ledger
         waiting, lapsed, unreadable = (ledger.waiting, ledger.dropped, ledger.unreadable) if ledger else (0, 0, ())
-        return LedgerMoment(self.is_together, self._decided_together, self._decided_alone, waiting, lapsed, unreadable)
+        unix_ms = self._unix_ms()
+        used = ((name, quota.day_used_ratio(unix_ms)) for name, quota in self._tenants.items())
+        days = {name: ratio for name, ratio in used if ratio is not None}
+        decided = (self._decided_together, self._decided_alone)
+        return LedgerMoment(self.is_together, *decided, waiting, lapsed, unreadable, days)
 
     async def close(self, seconds: float) -> None:
         """Tell what is not told yet."""

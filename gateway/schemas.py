@@ -88,6 +88,7 @@ class Schemas:
         if not x.schemas or not x.reached_engine:
             return
         pool = pool_of(x)
+        self._gateway.metrics.constrained(pool, x.tenant_name)
         of_pool = self._pools.setdefault(pool, _OfPool(self._known))
         for digest, constraint in x.schemas:
             if not of_pool.seen.see(digest):

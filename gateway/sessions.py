@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
+from gateway.pattern_metrics import BusiestSession
 from gateway.refusals import Refused
 from gateway.session_ledger import Closing, Held, SessionLedger
 from policy.admission import bounded_output
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _SESSION_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _MAX_DEPTH_DIGITS = 4
+_JUST_NOW_MS = 60_000
+# So many times running the same call is a loop, whether or not the tenant bounds it. Source: seed 1, section 14.
+_LOOP_CALLS = 3
 NO_LIMITS = SessionLimits()
 _UNITS = {"iterations": "model calls", "tokens": "tokens", "cost": "micros"}
 
@@ -126,6 +130,16 @@ class Sessions:
         lease.held = held
         return verdict, lease
 
+    def busiest(self) -> list[BusiestSession]:
+        """Of each tenant, of its sessions that were used within a minute and are not closed."""
+        lately = self._book.used_since(self.now_ms() - _JUST_NOW_MS)
+        open_ones = ((tenant, [each for each in used if each.closed is None]) for tenant, used in lately)
+        return [
+            BusiestSession(tenant, max(each.calls for each in used), max(each.used.tokens for each in used))
+            for tenant, used in open_ones
+            if used
+        ]
+
     def settled(self, tenant: str, session: Session, limits: SessionLimits, held: Held | None, taken: Spent) -> None:
         """Tell of a call that has ended; a session that has come near one of its ceilings is counted once."""
         if held is not None and self._ledger is not None:
@@ -164,7 +178,7 @@ async def check_session(x: Exchange) -> None:
     limits = limits_of(x.view, x.tenant)
     if session_id is None and limits is NO_LIMITS:
         return
-    call = _call(x, depth, limits)
+    call = _call(x, depth)
     if session_id is None:
         admitted = judge(limits, NOTHING, NOTHING, call)
     else:
@@ -172,6 +186,8 @@ async def check_session(x: Exchange) -> None:
     x.note(depth=call.depth, repeated_calls=call.repeated)
     if isinstance(admitted, Ended):
         raise _refusal(x, session_id, limits, admitted)
+    if call.repeated >= _LOOP_CALLS:
+        x.gateway.metrics.patterns.tool_call_repeated(x.tenant_name)
     if x.session is not None:
         calls, tokens, cost_micros = x.session.used
         x.note(used_calls=calls, used_tokens=tokens, used_cost_micros=cost_micros)
@@ -188,12 +204,11 @@ def _headers(x: Exchange) -> tuple[str | None, int]:
     return None if session_id is None else session_id.decode(), int(depth or 0)
 
 
-def _call(x: Exchange, depth: int, limits: SessionLimits) -> Call:
-    output_tokens = repeated = 0
+def _call(x: Exchange, depth: int) -> Call:
+    output_tokens = 0
     if x.ask.generates:
         output_tokens = bounded_output(x.ask.asked_max_tokens, x.size.longest, x.model, x.tenant).max_tokens
-    if limits.max_repeated_calls is not UNSET:
-        repeated = calls_running(x.ask.raw(x.ask.api.text_field))
+    repeated = calls_running(x.ask.raw(x.ask.api.text_field))
     call = Call(x.size.tokens, output_tokens, x.ask.sequences, depth=depth, repeated=repeated)
     return priced(call, x.model)
 

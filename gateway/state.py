@@ -125,6 +125,8 @@ class Gateway:
         self.shared_feedback = SharedFeedback(self.redis, partial(apply_feedback, self))
         # Set where a control plane is followed.
         self.batches: Batches | None = None
+        # When the certificate that is served ends, as Unix time; None: plain HTTP, or not known.
+        self.certificate_end: Callable[[], float | None] = lambda: None
         self.redis.start()
 
     @staticmethod
@@ -190,6 +192,8 @@ class Gateway:
             looks=self.engine_watch.rows(),
             ledger=self.quotas.moment(),
             rooms=() if self.batches is None else tuple(self.batches.rooms.moments()),
+            certificate_ends_at=self.certificate_end(),
+            sessions=self.sessions.busiest(),
         )
 
     async def drain(self, seconds: float) -> None:

@@ -32,8 +32,18 @@ class Ceiling(NamedTuple):
         if room.tokens is None or room.admissible_tokens is None:
             return room
         kept = room.admissible_tokens * (NO_CEILING - self.permille) // NO_CEILING
-        largest = room.admissible_tokens * self.configured_permille // NO_CEILING
-        return room._replace(tokens=max(0, room.tokens - kept), admissible_tokens=largest)
+        return room._replace(
+            tokens=max(0, room.tokens - kept), admissible_tokens=self.largest_ever(room.admissible_tokens)
+        )
+
+    def largest_ever(self, admissible_tokens: int) -> int:
+        """What a request of the class may be at most to fit an engine at some time, be it when all of the pool serves
+        again."""
+        return admissible_tokens * self.configured_permille // NO_CEILING
+
+    def largest_now(self, admissible_tokens: int) -> int:
+        """What fits an empty engine now."""
+        return admissible_tokens - admissible_tokens * (NO_CEILING - self.permille) // NO_CEILING
 
 
 def ceilings(classes: Mapping[str, PriorityClass], engines: Iterable[Engine]) -> dict[str, Ceiling]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from itertools import takewhile
 
 from policy.sessions import Session
 
@@ -58,6 +59,13 @@ class SessionBook:
                     break
                 self._forget(tenant, session_id)
                 left -= 1
+
+    def used_since(self, since_ms: int) -> Iterator[tuple[str, list[Session]]]:
+        """Each tenant's sessions that were used at or after then, where there are any."""
+        for tenant, sessions in self._tenants.items():
+            newest_first = (sessions[session_id] for session_id in reversed(sessions))
+            if used := list(takewhile(lambda session: session.last_used_ms >= since_ms, newest_first)):
+                yield tenant, used
 
     def keep_tenants(self, known: Container[str]) -> None:
         """Forget the sessions of tenants that exist no longer."""

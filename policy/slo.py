@@ -11,6 +11,9 @@ from msgspec import UNSET, UnsetType
 
 from wire.snapshot import Pool, PriorityClass
 
+# What can be promised, in the order of Slo's and Seen's fields.
+PROMISES = ("ttft", "tpot", "e2e")
+
 
 class Slo(NamedTuple):
     """The longest times that are promised, in ms; UNSET: nothing is."""
@@ -47,7 +50,13 @@ def promised(pool: Pool, priority_class: PriorityClass | None) -> Slo:
     )
 
 
+def kept(slo: Slo, seen: Seen) -> dict[str, bool]:
+    """Whether each promised time that is known was kept, by `ttft`, `tpot` and `e2e`."""
+    times = zip(PROMISES, slo, seen, strict=True)
+    return {name: took <= most for name, most, took in times if most is not UNSET and took is not None}
+
+
 def met(slo: Slo, seen: Seen) -> bool | None:
     """Whether every promised time that is known was kept; None where none of them is known."""
-    verdicts = [took <= most for most, took in zip(slo, seen, strict=True) if most is not UNSET and took is not None]
-    return all(verdicts) if verdicts else None
+    verdicts = kept(slo, seen)
+    return all(verdicts.values()) if verdicts else None

@@ -8,9 +8,11 @@ import logging
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvloop
 from tokenizers import Tokenizer
 
@@ -20,8 +22,11 @@ from simulator.generation import Generator
 from simulator.http_server import Server
 from simulator.lengths import LogNormal
 from simulator.metrics import EngineMetrics
+from simulator.pathologies.conditions import Conditions
+from simulator.pathologies.parallel import parallel
+from simulator.pathologies.start import run_out_of_memory, start_up
 from simulator.scheduler import BLOCK_TOKENS, Limits, Scheduler, StepCost
-from simulator.service import EngineService
+from simulator.service import VERSION, EngineService
 from simulator.tokenizer import train_tokenizer
 
 INSTANT = "instant"
@@ -29,6 +34,8 @@ INSTANT = "instant"
 ANSWER_LENGTHS = LogNormal(median_tokens=150, sigma=1.0)
 # What is written has left by then, or its reader does not read.
 FLUSH_SECONDS = 1.0
+# What launching each kernel by itself costs a step.
+EAGER_SECONDS = 0.0015
 log = logging.getLogger("simulator.engine")
 
 
@@ -48,6 +55,19 @@ def _speed(text: str) -> float | None:
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65_535:
         raise argparse.ArgumentTypeError(f"give a port from 0 to 65535, not {text!r}")
+    return int(text)
+
+
+def _conditions(text: str) -> Conditions:
+    try:
+        return msgspec.json.decode(text, type=Conditions)
+    except msgspec.MsgspecError as error:
+        raise argparse.ArgumentTypeError(f"not the conditions of an engine: {error}") from error
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 64:
+        raise argparse.ArgumentTypeError(f"give a whole number from 1 to 64, not {text!r}")
     return int(text)
 
 
@@ -73,6 +93,30 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--schema-compile-seconds", type=float, default=0.0, help="what the first request with each schema waits"
     )
+    parser.add_argument(
+        "--tensor-parallel-size", type=_count, default=1, help="GPUs that share each step's work, by the model"
+    )
+    parser.add_argument(
+        "--interconnect", choices=("nvlink", "pcie"), default="nvlink", help="what these GPUs reach each other by"
+    )
+    parser.add_argument("--api-server-count", type=_count, default=1, help="processes that hand on what is made")
+    parser.add_argument("--enforce-eager", action="store_true", help="no CUDA graphs: slower steps, a shorter start")
+    parser.add_argument(
+        "--start-seconds", type=float, default=0.0, help="how long it takes to load weights, compile, capture graphs"
+    )
+    parser.add_argument(
+        "--out-of-memory-seconds",
+        type=float,
+        default=0.0,
+        help="so long after its start a fragmented memory ends the process, unless it is eager (default 0: never)",
+    )
+    parser.add_argument(
+        "--conditions",
+        type=_conditions,
+        default=Conditions(),
+        metavar="JSON",
+        help="what is wrong with it from its start on, as POST /simulator/conditions takes it",
+    )
     parser.add_argument("--config", metavar="FILE", help="a YAML file of `option: value` lines; options given here win")
     parser.add_argument(
         "--dev-mode", action="store_true", help="pause, sleep and more over HTTP, as with VLLM_SERVER_DEV_MODE=1"
@@ -95,22 +139,34 @@ def _server_info(options: argparse.Namespace, limits: Limits) -> dict[str, Any]:
     }
 
 
+def _step_cost(options: argparse.Namespace) -> StepCost:
+    cost = parallel(StepCost(), options.tensor_parallel_size, options.interconnect)
+    if options.enforce_eager:
+        return replace(cost, base_seconds=cost.base_seconds + EAGER_SECONDS)
+    return cost
+
+
 async def serve(options: argparse.Namespace, limits: Limits, generator: Generator) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises: OSError when the address cannot be taken.
     """
     names = generator.served_names
-    scheduler = Scheduler(limits, StepCost())
+    await start_up(options.start_seconds, VERSION, eager=options.enforce_eager)
+    scheduler = Scheduler(limits, _step_cost(options))
     metrics = EngineMetrics(names[0], scheduler)
     core = None if options.speed is None else EngineCore(scheduler, metrics, options.speed)
     server_info = _server_info(options, limits) if options.dev_mode else None
     service = EngineService(
-        generator, metrics, limits, core, server_info, options.runtime_lora, options.schema_compile_seconds
-    )
+        generator, metrics, limits, core, server_info, options.runtime_lora, options.schema_compile_seconds,
+        options.api_server_count,
+    )  # fmt: skip
+    service.hold(options.conditions)
     server = Server(service)
     port = await server.listen(options.host, options.port)
     log.info("simulated engine for %s on http://%s:%d", names[0], options.host, port)
+    if options.out_of_memory_seconds and not options.enforce_eager:
+        asyncio.get_running_loop().call_later(options.out_of_memory_seconds, run_out_of_memory)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

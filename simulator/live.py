@@ -9,6 +9,7 @@ from simulator.core import EngineCore
 from simulator.generation import Generator, Job
 from simulator.http_server import Exchange, error_body
 from simulator.metrics import EngineMetrics
+from simulator.pathologies.engine import EngineConditions
 from simulator.scheduler import Sequence
 
 
@@ -27,10 +28,12 @@ class LiveAnswer:
         generator: Generator,
         core: EngineCore,
         metrics: EngineMetrics,
+        conditions: EngineConditions,
         ended: Callable[[LiveAnswer], None],
     ) -> None:
         self._exchange, self._job, self._identity = exchange, job, identity
         self._generator, self._core, self._metrics, self._ended = generator, core, metrics, ended
+        self._conditions, self._is_over = conditions, False
         now = core.now()
         self._indexes = {
             Sequence(f"{identity.id.decode()}-{index}", choice.prompt_tokens, len(choice.tokens), now): index
@@ -52,11 +55,17 @@ class LiveAnswer:
             self._exchange.end_stream(self._job.shape.error(status, message))
         else:
             self._exchange.answer(status, error_body(status, "InternalServerError", message))
-        self._ended(self)
+        self._end()
 
     def _abort(self) -> None:
-        self._leave_core()
-        self._ended(self)
+        if self._conditions.heeds_cancel:
+            self._leave_core()
+            self._end()
+
+    def _end(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._ended(self)
 
     def _leave_core(self) -> None:
         for sequence in self._indexes:
@@ -70,9 +79,10 @@ class LiveAnswer:
             self._unfinished -= 1
             self._metrics.sequence_finished(sequence, choice.finish_reason, choice.max_tokens)
         if self._job.stream:
-            self._exchange.write_chunks(self._events(sequence, index, finished))
+            events = self._events(sequence, index, finished)
+            self._conditions.hand_on(lambda: self._exchange.write_chunks(events))
         if not self._unfinished:
-            self._finish()
+            self._conditions.hand_on(self._finish)
 
     def _events(self, sequence: Sequence, index: int, finished: bool) -> bytes:
         choice, position = self._job.choices[index], sequence.generated_tokens - 1
@@ -81,6 +91,8 @@ class LiveAnswer:
         return self._job.shape.token(self._identity, index, position, text, reason)
 
     def _finish(self) -> None:
+        if self._is_over:
+            return
         job = self._job
         self._metrics.request_finished([len(choice.tokens) for choice in job.choices])
         texts, counts = choice_texts(job, self._generator), (job.prompt_tokens, job.completion_tokens)
@@ -88,7 +100,7 @@ class LiveAnswer:
             self._exchange.end_stream(job.shape.closing(self._identity, texts, *counts, job.include_usage))
         else:
             self._exchange.answer(200, job.shape.whole(self._identity, texts, *counts))
-        self._ended(self)
+        self._end()
 
 
 def choice_texts(job: Job, generator: Generator) -> list[tuple[bytes, FinishReason]]:

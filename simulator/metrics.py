@@ -69,12 +69,14 @@ class EngineMetrics(Collector):
     """All numbers of one engine. The label `engine` is "0", as without data parallelism."""
 
     def __init__(self, model_name: str, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._labels = {"model_name": model_name, "engine": "0"}
         limits = scheduler.limits
         tokens = token_buckets(limits.max_model_len_tokens)
         self.preemptions = self.prompt_tokens = self.generation_tokens = 0
         self.sleep_state: SleepState = "awake"
+        # What the page says of the KV cache's size, beside what it is.
+        self.told_capacity_factor = 1.0
         self.finished = dict.fromkeys(FINISH_REASONS, 0)
         self.ttft = Histogram(TTFT_SECONDS)
         self.inter_token_latency = Histogram(TOKEN_GAP_SECONDS)
@@ -157,7 +159,7 @@ class EngineMetrics(Collector):
         self.request_finished([tokens for _, tokens, _ in generated])
 
     def collect(self) -> Iterable[Metric]:
-        scheduler = self._scheduler
+        scheduler = self.scheduler
         waiting = len(scheduler.waiting)
         yield self._gauge(
             "num_requests_running", "Number of requests in model execution batches.", len(scheduler.running)
@@ -237,8 +239,9 @@ class EngineMetrics(Collector):
             yield family
 
     def _cache_config(self) -> Metric:
-        limits = self._scheduler.limits
-        capacity_tokens = limits.capacity_blocks * BLOCK_TOKENS
+        limits = self.scheduler.limits
+        blocks = round(limits.capacity_blocks * self.told_capacity_factor)
+        capacity_tokens = blocks * BLOCK_TOKENS
         # As in vLLM, the only series without model_name.
         labels = {
             "block_size": str(BLOCK_TOKENS),
@@ -247,7 +250,7 @@ class EngineMetrics(Collector):
             "engine": self._labels["engine"],
             "kv_cache_max_concurrency": str(round(capacity_tokens / limits.max_model_len_tokens, 2)),
             "kv_cache_size_tokens": str(capacity_tokens),
-            "num_gpu_blocks": str(limits.capacity_blocks),
+            "num_gpu_blocks": str(blocks),
         }
         text = "Information of the LLMEngine CacheConfig"
         family = GaugeMetricFamily("vllm:cache_config_info", text, labels=list(labels))

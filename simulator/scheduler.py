@@ -117,18 +117,27 @@ class Step:
 
 
 class Scheduler:
-    """Chooses batches under `limits`. `free_blocks` + the blocks of running sequences is always the capacity."""
+    """Chooses batches under `limits`.
+
+    `free_blocks` + the blocks of running sequences + those that are withheld is always the capacity.
+    """
 
     def __init__(self, limits: Limits, cost: StepCost) -> None:
         self.limits = limits
         self.cost = cost
         self.free_blocks = limits.capacity_blocks
+        self.withheld_blocks = self._to_withhold = 0
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()
 
     @property
     def kv_usage_ratio(self) -> float:
         return 1 - self.free_blocks / self.limits.capacity_blocks
+
+    def withhold(self, share: float) -> None:
+        """Keep that share of the capacity from all sequences, as blocks that leaked: what is held, once it is free."""
+        self._to_withhold = int(share * self.limits.capacity_blocks)
+        self._give(0)
 
     def submit(self, sequence: Sequence) -> None:
         """Put a new sequence at the end of the queue.
@@ -226,8 +235,15 @@ class Scheduler:
         return True
 
     def _release(self, sequence: Sequence) -> None:
-        self.free_blocks += sequence.blocks
+        self._give(sequence.blocks)
         sequence.blocks = 0
+
+    def _give(self, blocks: int) -> None:
+        """So many blocks are free again; what is still to be withheld is taken of all that are."""
+        self.free_blocks += blocks
+        taken = min(self._to_withhold - self.withheld_blocks, self.free_blocks)
+        self.withheld_blocks += taken
+        self.free_blocks -= taken
 
     def _preempt_last(self) -> Sequence:
         victim = self.running.pop()

@@ -1,4 +1,4 @@
-"""The HTTP face of a simulated engine: vLLM's routes, and one to make it misbehave."""
+"""The HTTP face of a simulated engine: vLLM's routes, and two to make it misbehave."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from simulator.instant import InstantAnswers
 from simulator.live import LiveAnswer
 from simulator.messages import messages_error
 from simulator.metrics import EngineMetrics
+from simulator.pathologies.conditions import Conditions
+from simulator.pathologies.engine import EngineConditions
+from simulator.pathologies.front_end import FrontEnd
 from simulator.pooling import PooledAnswer, PooledJob, plan_embeddings, plan_rerank
 from simulator.requests import ApiError, Fault, StreamField, TokenizeRequest, bad_request, decode
 from simulator.scheduler import Limits
@@ -40,7 +43,8 @@ class EngineService:
     """Answers exchanges. `core` is None for an instant engine, which schedules nothing.
 
     `server_info` is what dev mode tells of the configuration; None: dev mode is off. `runtime_lora`: adapters may be
-    loaded and unloaded. `schema_compile_seconds`: what the first request with a schema waits.
+    loaded and unloaded. `schema_compile_seconds`: what the first request with a schema waits. `api_servers`:
+    API processes that the engine is taken to have.
     """
 
     def __init__(
@@ -52,10 +56,13 @@ class EngineService:
         server_info: dict[str, Any] | None = None,
         runtime_lora: bool = False,
         schema_compile_seconds: float = 0.0,
+        api_servers: int = 1,
     ) -> None:
         self._generator, self._metrics, self._limits, self._core = generator, metrics, limits, core
         self._instant = InstantAnswers(generator, metrics) if core is None else None
         self._grammars = Grammars(schema_compile_seconds)
+        front_end = None if core is None else FrontEnd(api_servers)
+        self._conditions = EngineConditions(metrics, self._grammars, front_end)
         self._started_at = int(time.time())
         self._fault = Fault(kind="none")
         self._faulty_requests = 0
@@ -81,6 +88,7 @@ class EngineService:
             b"/metrics": (b"GET", lambda exchange: exchange.answer(200, metrics.page(), METRICS_PAGE)),
             b"/tokenize": (b"POST", self._tokenize),
             b"/simulator/fault": (b"POST", self._set_fault),
+            b"/simulator/conditions": (b"POST", self._set_conditions),
             **(self._dev.routes if self._dev else {}),
             **(self._adapters.routes if self._adapters else {}),
         }
@@ -98,6 +106,10 @@ class EngineService:
                 handler(exchange)
             except Exception as error:
                 _refuse(exchange, error)
+
+    def hold(self, wanted: Conditions) -> None:
+        """Let these conditions hold, and no others."""
+        self._conditions.hold(wanted.conditions)
 
     async def stop(self, timeout_seconds: float) -> None:
         """Take no new work and give what runs so long to end; then end it by an error."""
@@ -166,7 +178,14 @@ class EngineService:
             return
         identity = Identity(job.shape.id_prefix + _request_id(exchange), int(time.time()))
         answer = LiveAnswer(
-            exchange, job, identity, self._generator, self._core, self._metrics, ended=self._answer_ended
+            exchange,
+            job,
+            identity,
+            self._generator,
+            self._core,
+            self._metrics,
+            self._conditions,
+            ended=self._answer_ended,
         )
         wait_seconds = self._grammars.wait_seconds(job.schema, self._core.now())
         if wait_seconds:
@@ -226,6 +245,17 @@ class EngineService:
             raise bad_request("requests is for error_500 and sse_error", "requests")
         self._apply(fault)
         exchange.answer(200, msgspec.json.encode(fault))
+
+    def _set_conditions(self, exchange: Exchange) -> None:
+        if not exchange.from_loopback:
+            raise ApiError(403, "PermissionDeniedError", "conditions are taken from this machine only")
+        wanted: Conditions = decode(exchange.request.body, Conditions)
+        if self._core is None:
+            raise bad_request("an instant engine computes nothing that could go wrong", "conditions")
+        if len({type(condition) for condition in wanted.conditions}) < len(wanted.conditions):
+            raise bad_request("a kind of condition may be given once", "conditions")
+        self.hold(wanted)
+        exchange.answer(200, msgspec.json.encode(wanted))
 
     def _apply(self, fault: Fault) -> None:
         self._fault, self._faulty_requests = fault, 0

@@ -28,6 +28,7 @@ class Program:
 _POSTGRES = "usr/lib/postgresql/*/bin"
 PROGRAMS = {
     "alertmanager": Program("prometheus-alertmanager", "prometheus-alertmanager"),
+    "amtool": Program("prometheus-alertmanager", "amtool"),
     # gcc alone brings no headers of the C library.
     "cc": Program("build-essential", "cc"),
     "chromium": Program("chromium", "chromium"),

@@ -38,3 +38,7 @@ def test_a_wheel_holds_every_file_that_runs(tmp_path: Path) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
     expected = {name for name in files if name.startswith(tuple(f"{package}/" for package in PACKAGES))}
     assert {name for name in expected - packed if Path(name).suffix not in NOT_SHIPPED} == set()
+    # Of the .md files those that pages show.
+    runbooks = {name for name in expected if name.startswith("controlplane/alerts/pack/runbooks/")}
+    assert runbooks
+    assert runbooks <= packed

@@ -22,6 +22,8 @@ _NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)([kKmMgGtT]?)")
 _POWERS = "kmgt"
 _SWITCHES = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
 
+# More no engine is started with.
+_LARGEST = 10**12
 Given = str | int | bool
 
 
@@ -40,6 +42,22 @@ def differing(desired: Mapping[str, Given], actual: Mapping[str, str]) -> dict[s
             continue
         found[name] = (_text(value), is_value)
     return found
+
+
+def value_of(name: str, actual: Mapping[str, str]) -> str | None:
+    """What an engine was started with, by the argument's name on vLLM's command line; None: it does not say."""
+    value = _actual(name, _by_name(actual))
+    return None if value is None else _plain(value)
+
+
+def whole_of(name: str, actual: Mapping[str, str]) -> int | None:
+    """The same as a whole number of 1 or more; None where it is none."""
+    value = value_of(name, actual)
+    try:
+        number = Decimal(value or "")
+    except InvalidOperation:
+        return None
+    return int(number) if number.is_finite() and 1 <= number <= _LARGEST and number == number.to_integral() else None
 
 
 def _by_name(actual: Mapping[str, str]) -> dict[str, str]:

@@ -44,7 +44,7 @@ def stop(file: Path) -> None:
     file.write_text(json.dumps(held))
     if pid is not None:
         _signal(pid, signal.SIGTERM)
-        _until(lambda: not _runs(pid), END_SECONDS, f"process {pid} did not end")
+        _until(lambda: not runs(pid), END_SECONDS, f"process {pid} did not end")
 
 
 def _is_healthy(url: str) -> bool:
@@ -63,7 +63,7 @@ def _signal(pid: int, number: int) -> bool:
     return True
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
     """A child of this process, ended, is waited for; a foreign one that has ended and is not yet is as good as gone."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)

@@ -7,10 +7,11 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from bench.support.control_plane import answers, wait_for
@@ -47,8 +48,9 @@ class Server:
 
 
 @contextmanager
-def prometheus(folder: Path) -> Iterator[Server]:
-    (folder / "prometheus.yml").write_text("global: {}\n")
+def prometheus(folder: Path, config: Mapping[str, Any] | None = None) -> Iterator[Server]:
+    """With `config` as its configuration, in its folder; JSON is YAML."""
+    (folder / "prometheus.yml").write_text(json.dumps(config or {"global": {}}))
     port, data = free_port(), folder / "data"
     url = f"http://127.0.0.1:{port}"
 

@@ -54,8 +54,17 @@ class RollingFleet:
 
 
 @contextmanager
-def rolling_fleet(folder: Path, pools: Mapping[str, int]) -> Iterator[RollingFleet]:
-    """Pools with so many engines each, on a node of its own; the route `all` leads to the first one."""
+def rolling_fleet(
+    folder: Path,
+    pools: Mapping[str, int],
+    *,
+    node_policy: Mapping[str, Any] | None = None,
+    agent_settings: Mapping[str, str] | None = None,
+) -> Iterator[RollingFleet]:
+    """Pools with so many engines each, on a node of its own; the route `all` leads to the first one.
+
+    `node_policy`: what else each node's own policy says; `agent_settings`: what else each agent is told.
+    """
     with ExitStack() as stack:
         rest, _ = stack.enter_context(web_process(folder))
         environment = {**os.environ, **EMBEDDED, **SETTINGS, "HEADWORKS_DATA_DIR": str(folder)}
@@ -72,8 +81,9 @@ def rolling_fleet(folder: Path, pools: Mapping[str, int]) -> Iterator[RollingFle
         run("worker", "controlplane.cli", "worker")
         _configure(fleet, pools)
         for pool in pools:
-            policy = {"HEADWORKS_AGENT_POLICY_FILE": str(_policy(fleet, pool))}
-            run(f"agent-{pool}", "gpu_agent.cli", *_joining(fleet, "node", f"n-{pool}"), **policy)
+            policy = {"HEADWORKS_AGENT_POLICY_FILE": str(_policy(fleet, pool, node_policy or {}))}
+            more = {**policy, **(agent_settings or {})}
+            run(f"agent-{pool}", "gpu_agent.cli", *_joining(fleet, "node", f"n-{pool}"), **more)
         fleet.gateway_port = free_port()
         listens = ("--host", "127.0.0.1", "--port", str(fleet.gateway_port))
         run(GATEWAY, "gateway.cli", *_joining(fleet, "gateway", GATEWAY), *listens)
@@ -122,7 +132,7 @@ def _configure(fleet: RollingFleet, pools: Mapping[str, int]) -> None:
     fleet.key = rest.post("/tenants/bench/keys", {"label": "bench"})["secret"]
 
 
-def _policy(fleet: RollingFleet, pool: str) -> Path:
+def _policy(fleet: RollingFleet, pool: str, node: Mapping[str, Any]) -> Path:
     """The node's own file: what may be done to its engines, and by which commands."""
     engines = {
         name: {
@@ -134,7 +144,7 @@ def _policy(fleet: RollingFleet, pool: str) -> Path:
         if name.startswith(f"{pool}-")
     }  # fmt: skip
     file = fleet.folder / f"policy-{pool}.json"
-    file.write_text(json.dumps({"engines": engines}))
+    file.write_text(json.dumps({**node, "engines": engines}))
     return file
 
 

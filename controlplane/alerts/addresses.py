@@ -18,6 +18,7 @@ Network = IPv4Network | IPv6Network
 URL_MAX_CHARACTERS = 500
 ALLOWED_SETTING = "HEADWORKS_WEBHOOK_ALLOWED_NETWORKS"
 URL_FORM = "give http(s)://host[:port]/path without credentials, query or fragment"
+QUERY_URL_FORM = "give http(s)://host[:port]/path, with ?query where it has one, without credentials or fragment"
 
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\.?")
@@ -34,31 +35,38 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 
 
-def url_refusal(url: str, allowed: Sequence[Network]) -> str | None:
-    """What would be right, or None where the URL may be set. Names are not resolved here: they are at each delivery."""
-    if len(url) > URL_MAX_CHARACTERS:
-        return f"give {URL_MAX_CHARACTERS} characters at most"
+def url_refusal(
+    url: str, allowed: Sequence[Network], *, longest: int = URL_MAX_CHARACTERS, query: bool = False
+) -> str | None:
+    """What would be right, or None where the URL may be set. Names are not resolved here: they are at each delivery.
+
+    One that is a secret itself may be longer, and may have a `query`, as services give such URLs out.
+    """
+    if len(url) > longest:
+        return f"give {longest} characters at most"
+    form = QUERY_URL_FORM if query else URL_FORM
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        return URL_FORM
-    if port == 0 or not _has_the_form(parts, url):
-        return URL_FORM
+        return form
+    if port == 0 or not _has_the_form(parts, url, query=query):
+        return form
     if "[" in parts.netloc or _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
         return _literal_refusal(host, allowed)
-    return None if len(host) <= 253 and _HOST.fullmatch(host) else URL_FORM
+    return None if len(host) <= 253 and _HOST.fullmatch(host) else form
 
 
-def _has_the_form(parts: SplitResult, url: str) -> bool:
+def _has_the_form(parts: SplitResult, url: str, *, query: bool) -> bool:
     return (
         parts.scheme in ("http", "https")
         and url.startswith(f"{parts.scheme}://")
         and "@" not in parts.netloc
-        and not ({"?", "#", " "} & set(url))
+        and not ({"#", " "} & set(url))
+        and (query or "?" not in url)
         # urlsplit takes line ends out before it splits.
         and url.isprintable()
-        and bool(_PATH.fullmatch(parts.path))
+        and bool(_PATH.fullmatch(parts.path) and _PATH.fullmatch(parts.query.replace("?", "")))
     )
 
 

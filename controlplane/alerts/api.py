@@ -1,25 +1,23 @@
-"""REST of events, incidents and the cordon policy."""
+"""REST of events and the cordon policy."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from msgspec import UNSET, Meta, Struct
-from ninja import Body, Query, Router
+from ninja import Body, Router
 
-from controlplane.alerts import models as rows
-from controlplane.alerts.services import deliveries, events, incidents, policy
+from controlplane.alerts.services import events, policy
 from controlplane.core.bodies import described, read_body
-from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Forbidden
 from controlplane.core.fields import ShownAs
 from controlplane.core.models import Target, TargetKind
-from controlplane.core.nouns import PAGE_ROWS, PAGE_ROWS_MAX
+from controlplane.core.nouns import PAGE_ROWS
 from controlplane.core.preconditions import tagged
-from controlplane.core.rest import After, Filter, Id, Limit, Page, changes_of, json_answer
-from controlplane.core.security import TargetAuth, admin, calling_target, operator, viewer
+from controlplane.core.rest import After, Filter, Limit, Page, changes_of, json_answer
+from controlplane.core.security import TargetAuth, admin, calling_target, viewer
 from controlplane.core.writes import Options, WriteAnswer, perform
 from wire.canonical import Document
 from wire.messages import Event
@@ -30,7 +28,6 @@ router = Router()
 EVENTS_MAX = 1000
 EventList = Annotated[list[Event], Meta(max_length=EVENTS_MAX)]
 PolicyBody = Annotated[dict[str, Any], ShownAs(changes_of(policy.PolicyFields)), Body()]
-State = Annotated[Literal["", "firing", "resolved"], Query(description="Empty: all.")]
 
 
 class EventsAnswer(Struct):
@@ -86,34 +83,6 @@ def list_events(
     return Page(items=[events.describe(row) for row in found], next=following)
 
 
-@router.get("/incidents", auth=viewer, response=Page, tags=["incidents"], summary="List incidents, newest first")
-def list_incidents(
-    request: HttpRequest, state: State = "", node: Filter = "", limit: Limit = PAGE_ROWS, after: After = 0
-) -> Page:
-    found, following = incidents.page(state=state, node=node, limit=limit, after=after)
-    return Page(items=[incidents.describe(row) for row in found], next=following)
-
-
-@router.get("/incidents/{incident_id}", auth=viewer, response=dict[str, Any], tags=["incidents"], summary="Read one")
-def read_incident(request: HttpRequest, incident_id: Id) -> Document:
-    """With its time line, the oldest line first, its events, the last received first, and its deliveries."""
-    incident = incidents.get(incident_id)
-    return tagged(request, incidents.describe(incident), _whole(incident))
-
-
-@router.post(
-    "/incidents/{incident_id}/resolve", auth=operator, response=WriteAnswer, tags=["incidents"],
-    summary="End an incident",
-)  # fmt: skip
-def resolve_incident(request: HttpRequest, incident_id: Id, options: Options) -> WriteAnswer:
-    """Its receivers are told. A second time changes nothing. A node that is cordoned stays so."""
-
-    def act(unit: UnitOfWork) -> Document:
-        return incidents.describe(incidents.resolve_by_hand(unit, incident_id, timezone.now()))
-
-    return perform(request, options, act)
-
-
 @router.get("/cordon-policy", auth=viewer, response=dict[str, Any], tags=["cordon policy"], summary="Read the policy")
 def read_policy(request: HttpRequest) -> Document:
     return tagged(request, policy.describe(policy.get()))
@@ -128,14 +97,3 @@ def change_policy(request: HttpRequest, options: Options, body: PolicyBody) -> W
         lambda unit: policy.describe(policy.update(unit, body)),
         current=lambda: policy.describe(policy.get()),
     )
-
-
-def _whole(incident: rows.Incident) -> Document:
-    told = incident.events.order_by("-pk")[:PAGE_ROWS_MAX]
-    sent = incident.deliveries.select_related("receiver").order_by("created_at", "pk")
-    return {
-        **incidents.describe(incident),
-        "entries": [incidents.describe_entry(entry) for entry in incident.entries.all()],
-        "events": [events.describe(event) for event in told],
-        "deliveries": [deliveries.describe(delivery) for delivery in sent],
-    }

@@ -1,63 +1,80 @@
-"""From a delivery's row, or a test of a receiver, to one signed message on its way."""
+"""From a delivery's row, a test or the clock to what is sent to a receiver, and how that ended."""
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
-import msgspec
+from django.utils import timezone
 
-from controlplane import settings_rows
 from controlplane.alerts.delivery_plan import Outcome, Reason
-from controlplane.alerts.models import Delivery, Incident, IncidentState, Receiver
-from controlplane.alerts.services.incidents import fingerprint
-from controlplane.alerts.transport import post
-from controlplane.alerts.webhook import DELIVERY_HEADER, SIGNATURE_HEADER, Alert, message, signature
+from controlplane.alerts.models import Delivery, Receiver
+from controlplane.alerts.receivers import child
+from controlplane.alerts.receivers.contract import Channel, Job, Request, Target
+from controlplane.alerts.receivers.redaction import longest, redacted
+from controlplane.alerts.receivers.registry import channel_of
+from controlplane.alerts.telling import firing_messages, message_of, test_message
+from controlplane.alerts.transport import ANSWER_BYTES, send
 from controlplane.core.idle import give_back_connection
 from controlplane.core.sealed import unsealed
 
-TEST_LABELS: Mapping[str, str] = {"alertname": "HeadworksTest", "severity": "info"}
+# Of what a receiver says so much is kept.
+SAID_CHARACTERS = 500
+Plan = Sequence[Request] | Job
+_UNREADABLE = Outcome(
+    Reason.SECRET_UNREADABLE,
+    "the secret was sealed with another HEADWORKS_FIELD_KEY; restore that key, or set or rotate the secret",
+)
 
 
 def attempt(row: Delivery) -> Outcome:
     """Send a claimed delivery once; its incident and receiver are loaded. No connection is held meanwhile."""
-    return _send(row.receiver, alert_of(row.incident, row.status), row.pk)
+    channel = channel_of(row.receiver.kind)
+    message = message_of(row, channel.alerts_max)
+    return _sent(row.receiver, channel, lambda target, now: channel.plan(message, target, now))
 
 
 def send_test(receiver: Receiver, now: datetime) -> Outcome:
     """Send a message that says that it is a test, and asks for nothing."""
-    text = f"A test of the receiver {receiver.name}; nothing has happened."
-    alert = Alert(TEST_LABELS, {"summary": text}, fingerprint(TEST_LABELS), now, None, _public_url())
-    return _send(receiver, alert, uuid.uuid4())
+    channel = channel_of(receiver.kind)
+    message = test_message(receiver.name, str(uuid.uuid4()), now)
+    return _sent(receiver, channel, lambda target, now: channel.plan(message, target, now))
 
 
-def alert_of(incident: Incident, status: str) -> Alert:
-    """The incident as a message of this status shows it, whatever has become of it since."""
-    url = _public_url()
-    return Alert(
-        labels={**incident.labels, "severity": incident.severity},
-        annotations={"summary": incident.title, **incident.annotations},
-        fingerprint=incident.fingerprint,
-        started_at=incident.started_at,
-        ended_at=incident.resolved_at if status == IncidentState.RESOLVED else None,
-        url=f"{url}/incidents/{incident.pk}" if url else "",
-    )
+def tick(receiver: Receiver) -> Outcome:
+    """Tell a receiver what is due by the clock. One that has nothing to be told has taken it."""
+    channel = channel_of(receiver.kind)
+    firing = firing_messages(receiver, channel.alerts_max) if channel.takes_incidents else []
+    return _sent(receiver, channel, lambda target, now: channel.tick(firing, target, now))
 
 
-def _public_url() -> str:
-    return settings_rows.PUBLIC_URL.read().rstrip("/")
+def target_of(receiver: Receiver) -> Target | None:
+    """What the row holds, its secret in clear; None where that cannot be read."""
+    secret = unsealed(receiver.sealed_secret) if receiver.sealed_secret else ""
+    return None if secret is None else Target(receiver.name, receiver.url, receiver.settings, secret)
 
 
-def _send(receiver: Receiver, alert: Alert, delivery_id: uuid.UUID) -> Outcome:
-    secret = unsealed(receiver.sealed_secret)
-    if secret is None:
-        return Outcome(
-            Reason.SECRET_UNREADABLE,
-            "the signing secret was sealed with another HEADWORKS_FIELD_KEY; restore that key, or rotate the secret",
-        )
-    body = msgspec.json.encode(message(alert, receiver.name, _public_url()))
-    headers = {SIGNATURE_HEADER: signature(secret, body, int(time.time())), DELIVERY_HEADER: str(delivery_id)}
+def _sent(receiver: Receiver, channel: Channel, planned: Callable[[Target, datetime], Plan]) -> Outcome:
+    target = target_of(receiver)
+    if target is None:
+        return _UNREADABLE
     give_back_connection()
-    return post(receiver.url, body, headers)
+    now = timezone.now()
+    plan = planned(target, now)
+    if isinstance(plan, Job):
+        outcome = child.run(plan)
+    elif plan:
+        outcome = send(plan, lambda answer: channel.judge(answer, now))
+    else:
+        outcome = Outcome(Reason.TAKEN, "there was nothing to tell")
+    return shown(outcome, channel.clues(target))
+
+
+def shown(outcome: Outcome, clues: Sequence[str]) -> Outcome:
+    """The outcome as people may see it: without the secret, wherever the receiver or a library repeats it."""
+    said = redacted(outcome.said, clues)
+    if len(outcome.said) >= ANSWER_BYTES:
+        # Its end may be the beginning of the secret.
+        said = said[: -longest(clues) or None]
+    return outcome._replace(text=redacted(outcome.text, clues), said=said[:SAID_CHARACTERS])

@@ -15,7 +15,7 @@ from controlplane.alerts.delivery_plan import Reason
 from controlplane.alerts.models import Receiver
 from controlplane.alerts.outgoing import send_test
 from controlplane.alerts.services import deliveries
-from controlplane.alerts.services.receivers import RECEIVERS, ReceiverFields, secret_of
+from controlplane.alerts.services.receivers import RECEIVERS, ReceiverFields, secret_of, state_of
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.fields import ShownAs
 from controlplane.core.nouns import PAGE_ROWS
@@ -29,15 +29,28 @@ router = Router(tags=["receivers"])
 
 NewReceiver = Annotated[dict[str, Any], ShownAs(RECEIVERS.new_fields), Body()]
 ReceiverChanges = Annotated[dict[str, Any], ShownAs(changes_of(ReceiverFields)), Body()]
-DeliveryState = Annotated[Literal["", "waiting", "delivered", "failed"], Query(description="Empty: every state.")]
+DeliveryState = Annotated[
+    Literal["", "waiting", "delivered", "failed", "overtaken"], Query(description="Empty: every state.")
+]
 
 
 class Tried(Schema):
-    """`reason` is `taken`, or names why the receiver did not take it; `error` says so in words."""
+    """`reason` is `taken`, or names why the receiver did not take it; `error` says so in words.
+
+    `status` and `said` are of the receiver's answer, where there was one: its status, and how its body begins.
+    """
 
     delivered: bool
     reason: str
     error: str | None
+    status: int | None
+    said: str
+
+
+class Attempts(Schema):
+    """The last attempts at one delivery, the first of them first."""
+
+    items: list[dict[str, Any]]
 
 
 @router.get("/receivers", auth=viewer, response=Page, summary="List receivers")
@@ -51,7 +64,9 @@ def list_receivers(request: HttpRequest, limit: Limit = PAGE_ROWS, after: Filter
     openapi_extra=IF_NONE_MATCH,
 )  # fmt: skip
 def create_receiver(request: HttpRequest, options: Options, body: NewReceiver) -> Status[WriteAnswer]:
-    """A webhook, told of every incident from `min_severity` on. Each message is signed with `secret`."""
+    """Told of every incident from `min_severity` on that its routes lead to. What each kind takes: docs/receivers.md.
+
+    The answer's `secret` is what a webhook's messages are signed with; other kinds are given theirs, and show none."""
     name = body.pop("name", "")
     answer = _with_secret(
         request, options, lambda unit: RECEIVERS.create(unit, name, body), lambda: RECEIVERS.known(name)
@@ -87,7 +102,7 @@ def delete_receiver(request: HttpRequest, name: str, options: Options) -> WriteA
     openapi_extra=IF_MATCH,
 )  # fmt: skip
 def rotate_secret(request: HttpRequest, name: str, options: Options) -> WriteAnswer:
-    """Every attempt from now on is signed with the new one."""
+    """Of a webhook: every attempt from now on is signed with the new one. Other kinds get theirs by PATCH."""
     return _with_secret(request, options, lambda unit: RECEIVERS.rotate_secret(unit, name), lambda: _public(name))
 
 
@@ -95,7 +110,31 @@ def rotate_secret(request: HttpRequest, name: str, options: Options) -> WriteAns
 def test_receiver(request: HttpRequest, name: str) -> Tried:
     """Answers how one attempt ended, after HEADWORKS_WEBHOOK_TIMEOUT_SECONDS at the latest. Nothing is stored."""
     outcome = send_test(RECEIVERS.get(name), timezone.now())
-    return Tried(delivered=outcome.reason is Reason.TAKEN, reason=outcome.reason.value, error=outcome.error or None)
+    return Tried(
+        delivered=outcome.reason is Reason.TAKEN,
+        reason=outcome.reason.value,
+        error=outcome.error or None,
+        status=outcome.status,
+        said=outcome.said,
+    )
+
+
+@router.get("/receivers/{name}/state", auth=viewer, response=dict[str, Any], summary="Read receiver's state")
+def read_receiver_state(request: HttpRequest, name: str) -> Document:
+    """Its breaker, what waits and failed, when it last took something, and what was wrong with the last it did not."""
+    return state_of(RECEIVERS.get(name))
+
+
+@router.post(
+    "/receivers/{name}/resend-failed", auth=operator, response=WriteAnswer, summary="Send all failed ones again"
+)
+def resend_failed(request: HttpRequest, name: str, options: Options) -> WriteAnswer:
+    """Each message to it that failed, as if it had just been written; but those that a later one contradicts."""
+
+    def resend(unit: UnitOfWork) -> Document:
+        return {"receiver": name, "resent": len(deliveries.resend_failed(unit, RECEIVERS.get(name)))}
+
+    return perform(request, options, resend)
 
 
 @router.get("/deliveries", auth=viewer, response=Page, summary="List deliveries")
@@ -114,6 +153,12 @@ def list_deliveries(
 @router.get("/deliveries/{delivery_id}", auth=viewer, response=dict[str, Any], summary="Read delivery")
 def read_delivery(request: HttpRequest, delivery_id: uuid.UUID) -> Document:
     return tagged(request, deliveries.describe(deliveries.get(delivery_id)))
+
+
+@router.get("/deliveries/{delivery_id}/attempts", auth=viewer, response=Attempts, summary="List delivery's attempts")
+def list_attempts(request: HttpRequest, delivery_id: uuid.UUID) -> Attempts:
+    """When each was, how long it took, and what the receiver answered. The last twenty are kept."""
+    return Attempts(items=[deliveries.describe_attempt(row) for row in deliveries.get(delivery_id).tries.all()])
 
 
 @router.post("/deliveries/{delivery_id}/resend", auth=operator, response=WriteAnswer, summary="Send a failed one again")

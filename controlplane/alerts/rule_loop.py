@@ -3,73 +3,74 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from django.utils import timezone
 
 from controlplane import settings_rows
 from controlplane.alerts.models import Rule
+from controlplane.alerts.rule_result import BadResult, Found, found_in
 from controlplane.alerts.services import evaluations
-from controlplane.alerts.services.evaluations import Found
-from controlplane.alerts.services.incidents import fingerprint
+from controlplane.alerts.services.rules import alertname_of
 from controlplane.core.fields import epoch_ms
 from controlplane.core.idle import give_back_connection
-from controlplane.core.reported import storable_text
 from controlplane.telemetry import query
-from controlplane.telemetry.results import number
-from wire.write_body import METRIC_NAME
 
 log = logging.getLogger(__name__)
 
 
-class BadResult(ValueError):
-    """A result that no incidents can be made of; the message says why."""
+class _Answer(NamedTuple):
+    """What became of a rule's query: its series, or why there are none."""
+
+    rule: Rule
+    found: dict[str, Found]
+    error: str
+    took_ms: int
 
 
 def evaluate_due(clock: Callable[[], datetime] = timezone.now) -> int:
-    """Evaluate every rule whose time has come, one after the other; how many."""
+    """Evaluate every rule whose time has come, many at one moment; how many."""
     evaluated = 0
-    while (rule := evaluations.claim(clock())) is not None:
-        _evaluate(rule, clock())
-        evaluated += 1
+    while rules := evaluations.claim(clock()):
+        at = clock()
+        give_back_connection()
+        shared = query.SharedReads()
+        _store([_asked(rule, at, shared) for rule in rules], at)
+        evaluated += len(rules)
     return evaluated
 
 
-def _evaluate(rule: Rule, at: datetime) -> None:
-    give_back_connection()
+def _asked(rule: Rule, at: datetime, shared: query.SharedReads) -> _Answer:
+    begun = time.perf_counter()
+    found: dict[str, Found] = {}
+    error = ""
     try:
-        found = labelled(rule, query.instant(rule.expr, epoch_ms(at)), settings_rows.RULE_SERIES_MAX.read())
-    except (query.QueryError, BadResult) as error:
-        log.warning("rule %s has no result: %s", rule.name, error)
-        evaluations.fail(rule, at, str(error))
-    except Exception as error:
+        samples = query.instant(rule.expr, epoch_ms(at), shared=shared)
+        labels = {**rule.labels, "severity": rule.severity}
+        found = found_in(samples, alertname_of(rule), labels, settings_rows.RULE_SERIES_MAX.read())
+    except (query.QueryError, BadResult) as refused:
+        log.warning("rule %s has no result: %s", rule.name, refused)
+        error = str(refused)
+    except Exception as fault:
         # The rules after it have their turn all the same, and people see that this one is blind.
         log.exception("rule %s could not be evaluated", rule.name)
-        evaluations.fail(rule, at, f"failed here, and the log says more: {type(error).__name__}")
-    else:
-        evaluations.store(rule, at, found)
+        error = f"failed here, and the log says more: {type(fault).__name__}"
+    return _Answer(rule, found, error, round((time.perf_counter() - begun) * 1000))
 
 
-def labelled(rule: Rule, samples: Sequence[query.Sample], series_max: int) -> dict[str, Found]:
-    """Each series of a result under the labels of its incident, by their fingerprint. Raises BadResult.
-
-    As Prometheus labels alerts: those of the series without its name, under those of the rule, and `alertname`.
-    """
-    if len(samples) > series_max:
-        raise BadResult(
-            f"the result has {len(samples)} series; each would be an incident, and HEADWORKS_RULE_SERIES_MAX is "
-            f"{series_max}: choose or aggregate fewer"
-        )
-    own = {**rule.labels, "alertname": rule.name, "severity": rule.severity}
-    found = {}
-    for sample in samples:
-        labels = {**_storable(sample.labels), **own}
-        found[fingerprint(labels)] = Found(labels, number(sample.value))
-    if len(found) < len(samples):
-        raise BadResult("two series have the same labels once the rule's labels are set; aggregate them into one")
-    return found
-
-
-def _storable(labels: Mapping[str, str]) -> dict[str, str]:
-    return {name: storable_text(value) for name, value in labels.items() if name != METRIC_NAME}
+def _store(answers: Sequence[_Answer], at: datetime) -> None:
+    with_series = evaluations.with_series([answer.rule for answer in answers])
+    quiet: dict[int, int] = {}
+    results: list[evaluations.Result] = []
+    for answer in answers:
+        if answer.error:
+            evaluations.fail(answer.rule, at, answer.error, answer.took_ms)
+        elif answer.found or answer.rule.pk in with_series:
+            results.append(evaluations.Result(answer.rule, answer.found, answer.took_ms))
+        else:
+            quiet[answer.rule.pk] = answer.took_ms
+    evaluations.note_evaluated(quiet, at)
+    evaluations.store_all(results, at)

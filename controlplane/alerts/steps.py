@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from controlplane.alerts.health import HARDWARE_ALERTS, engine_labels
 from controlplane.alerts.models import Incident
-from controlplane.alerts.services import incidents
+from controlplane.alerts.services import alerts, incidents
 from controlplane.alerts.services.cordons import CORDONED, UNCORDONED
 from controlplane.core.changes import Change, UnitOfWork
 from wire.canonical import Document
@@ -29,28 +29,26 @@ def follow_fleet(unit: UnitOfWork) -> None:
 def _follow_node(unit: UnitOfWork, change: Change, before: Document, now: datetime) -> None:
     if change.after is None:
         text = f"the node was removed by {unit.actor.name}: {unit.reason}"
-        for incident in incidents.firing_on(change.key):
-            # A rule sees by itself when its series is gone.
-            if incident.source == "event":
-                incidents.resolve_incident(incident, now, text)
+        # A rule sees by itself when its series is gone.
+        alerts.resolve_alerts([alert.pk for alert in alerts.told_of(change.key)], now, text)
     elif before["cordoned"] and not change.after["cordoned"]:
         _uncordoned(unit, change.key, now)
     # A node's own cordon is the policy's, which says more of it than is known here.
     elif not before["cordoned"] and change.after["cordoned"] and unit.actor.kind != "target":
         for incident in incidents.firing_on(change.key):
-            _note(unit, incident, CORDONED, now)
+            _note(unit, incident, change.key, CORDONED, now)
 
 
 def _uncordoned(unit: UnitOfWork, node: str, now: datetime) -> None:
     """Who lets a node take work again vouches for its hardware; engines that are down stay so."""
     for incident in incidents.firing_on(node):
-        _note(unit, incident, UNCORDONED, now)
-        if incident.source == "event" and incident.labels["alertname"] in HARDWARE_ALERTS:
-            incidents.resolve_incident(incident, now, f"uncordoned by {unit.actor.name}: {unit.reason}")
+        _note(unit, incident, node, UNCORDONED, now)
+    hardware = [alert.pk for alert in alerts.told_of(node) if alert.labels["alertname"] in HARDWARE_ALERTS]
+    alerts.resolve_alerts(hardware, now, f"uncordoned by {unit.actor.name}: {unit.reason}")
 
 
-def _note(unit: UnitOfWork, incident: Incident, kind: str, now: datetime) -> None:
-    details = {"reason": "person", "change_id": str(unit.change_id)}
+def _note(unit: UnitOfWork, incident: Incident, node: str, kind: str, now: datetime) -> None:
+    details = {"node": node, "reason": "person", "change_id": str(unit.change_id)}
     incidents.note(incident, kind, f"{kind} by {unit.actor.name}: {unit.reason}", now, details)
 
 
@@ -60,6 +58,6 @@ def _follow_engine(unit: UnitOfWork, change: Change, before: Document, now: date
     if node is None or (change.after is not None and change.after["node"] == node):
         return
     what = "removed" if change.after is None else "moved"
-    for labels in engine_labels(node, change.key):
-        if incident := incidents.firing_of(labels):
-            incidents.resolve_incident(incident, now, f"the engine was {what} by {unit.actor.name}: {unit.reason}")
+    firing = alerts.firing_of(incidents.fingerprint(labels) for labels in engine_labels(node, change.key))
+    text = f"the engine was {what} by {unit.actor.name}: {unit.reason}"
+    alerts.resolve_alerts([alert.pk for alert in firing.values()], now, text)

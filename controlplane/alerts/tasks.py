@@ -13,14 +13,16 @@ from django.utils import timezone
 from controlplane import settings_rows as rows
 from controlplane.alerts.delivery_loop import DeliveryLoop
 from controlplane.alerts.rule_loop import evaluate_due
-from controlplane.alerts.services import events, incidents, settling
+from controlplane.alerts.services import alerts, events, incidents, notifying, settling, silences
 
 
 @shared_task  # type: ignore[untyped-decorator]
 def prune() -> int:
-    """Forget old events and incidents that ended long ago; answers how many."""
+    """Forget old events, and incidents and silences that ended long ago; answers how many."""
     now = timezone.now()
     forgotten = events.prune(now - timedelta(days=rows.EVENTS_KEEP_DAYS.read()))
+    forgotten += alerts.prune(now - timedelta(days=rows.EVENTS_KEEP_DAYS.read()))
+    forgotten += silences.prune(now - timedelta(days=rows.SILENCES_KEEP_DAYS.read()))
     return forgotten + incidents.prune(now - timedelta(days=rows.INCIDENTS_KEEP_DAYS.read()))
 
 
@@ -29,6 +31,12 @@ def settle_incidents() -> int:
     """End incidents whose end no event told: what is reported well again, and old warnings; answers how many."""
     now = timezone.now()
     return settling.resolve_reported_well(now) + settling.resolve_quiet(now, rows.INCIDENTS_QUIET_SECONDS.read())
+
+
+@shared_task  # type: ignore[untyped-decorator]
+def notify() -> int:
+    """Look at the incidents whose time has come, and write who is told what; how many messages."""
+    return notifying.look_at_due(timezone.now)
 
 
 @shared_task  # type: ignore[untyped-decorator]

@@ -1,50 +1,70 @@
-"""One attempt at a webhook over HTTP: bounded in time, no redirects, and only to addresses that may be reached."""
+"""One attempt over HTTP: bounded in time and in what is read, no redirects, only to addresses that may be reached."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import aiohttp
 
 from controlplane import settings_rows as rows
 from controlplane.alerts.addresses import address_refusal
-from controlplane.alerts.delivery_plan import Outcome, Reason, judge
+from controlplane.alerts.delivery_plan import LASTING, Outcome, Reason
+from controlplane.alerts.receivers.contract import Answer, Request
+from controlplane.alerts.receivers.guard import AddressRefused
+
+# Enough for what a service says is wrong; the rest of an answer is not read.
+ANSWER_BYTES = 8192
+USER_AGENT = "headworks"
 
 
-class AddressRefused(Exception):
-    """The address that was about to be connected to may not be. No OSError, after which the next one is tried."""
+def send(requests: Sequence[Request], judge: Callable[[Answer], Outcome]) -> Outcome:
+    """Send them once, beside each other; how that ended. Of several, one that is taken is enough, and the text counts.
 
-
-def post(url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
-    """Send it once; how that ended. Takes HEADWORKS_WEBHOOK_TIMEOUT_SECONDS at most, from the look-up of the name on.
-
-    Call it outside transactions. What the receiver says beyond its status and Retry-After is not read.
+    Takes HEADWORKS_WEBHOOK_TIMEOUT_SECONDS at most, from the look-up of names on. Call it outside transactions.
     """
     loop = asyncio.new_event_loop()
     try:
-        sending = _post(url, body, {"Content-Type": "application/json", "User-Agent": "headworks", **headers})
-        return loop.run_until_complete(sending)
+        return merged(loop.run_until_complete(_all(requests, judge)))
     finally:
         # `asyncio.run` would wait for the thread that looks up a name, however long its name server is silent.
         loop.close()
 
 
-async def _post(url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
+def merged(outcomes: Sequence[Outcome]) -> Outcome:
+    """One outcome of several: the best, as that is enough; it says what the others were."""
+    best = min(outcomes, key=lambda each: (each.reason is not Reason.TAKEN, each.reason in LASTING))
+    others = [each for each in outcomes if each.reason is not Reason.TAKEN and each is not best]
+    if not others:
+        return best
+    taken = sum(each.reason is Reason.TAKEN for each in outcomes)
+    text = f"{best.text}; {taken} of {len(outcomes)} took it, and {'; '.join(each.error for each in others)}"
+    return best._replace(text=text)
+
+
+async def _all(requests: Sequence[Request], judge: Callable[[Answer], Outcome]) -> list[Outcome]:
     limit_seconds = rows.WEBHOOK_TIMEOUT_SECONDS.read()
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(socket_factory=_guarded_socket, force_close=True, use_dns_cache=False),
+        timeout=aiohttp.ClientTimeout(total=limit_seconds),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        headers={"User-Agent": USER_AGENT, "Accept-Encoding": "identity"},
+    ) as session:
+        return await asyncio.gather(*(_one(session, each, judge, limit_seconds) for each in requests))
+
+
+async def _one(
+    session: aiohttp.ClientSession, request: Request, judge: Callable[[Answer], Outcome], limit_seconds: int
+) -> Outcome:
     try:
-        async with (
-            aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(socket_factory=_guarded_socket, force_close=True, use_dns_cache=False),
-                timeout=aiohttp.ClientTimeout(total=limit_seconds),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            ) as session,
-            session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
-        ):
-            return judge(answer.status, answer.headers.get("Retry-After"), datetime.now(UTC))
+        async with session.request(
+            request.method, request.url, data=request.body or None, headers=request.headers, allow_redirects=False
+        ) as answer:
+            said = await _beginning(answer)
+            return judge(Answer(answer.status, answer.headers.get("Retry-After"), said))._replace(said=said)
     except AddressRefused as error:
         return Outcome(Reason.ADDRESS_REFUSED, str(error))
     except TimeoutError:
@@ -53,6 +73,18 @@ async def _post(url: str, body: bytes, headers: Mapping[str, str]) -> Outcome:
         return Outcome(Reason.TLS, str(error))
     except (aiohttp.ClientError, OSError) as error:
         return Outcome(Reason.UNREACHABLE, str(error) or type(error).__name__)
+
+
+async def _beginning(answer: aiohttp.ClientResponse) -> str:
+    """Of the body, or as much of it as comes: the status has said what became of the request."""
+    read = b""
+    try:
+        while len(read) < ANSWER_BYTES and (more := await answer.content.read(ANSWER_BYTES - len(read))):
+            read += more
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        # It breaks off, or takes longer than anybody waits.
+        pass
+    return read.decode(errors="replace")
 
 
 def _guarded_socket(info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:

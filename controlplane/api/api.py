@@ -14,8 +14,11 @@ from ninja.errors import HttpError, ValidationError
 from ninja.openapi.schema import OpenAPISchema
 
 from controlplane.alerts.api import router as alerts
+from controlplane.alerts.incidents_api import router as incidents
+from controlplane.alerts.pipeline_api import router as alert_pipeline
 from controlplane.alerts.receivers_api import router as receivers
 from controlplane.alerts.rules_api import router as rules
+from controlplane.alerts.rules_file_api import router as rules_file
 from controlplane.api.docs import STREAM_OPERATION, LocalSwagger, add_headers, add_refusals
 from controlplane.api.failed import failure
 from controlplane.api.parser import UniqueNames
@@ -36,6 +39,7 @@ from controlplane.core.errors import Refused, TooLarge, problem_response
 from controlplane.core.json_text import not_json
 from controlplane.core.scope import note_tags
 from controlplane.core.targets_api import router as targets
+from controlplane.diagnosis.api import router as diagnosis
 from controlplane.fleet.acts_api import router as acts
 from controlplane.fleet.api import router as fleet
 from controlplane.fleet.compatibility_api import router as compatibility
@@ -43,8 +47,10 @@ from controlplane.fleet.model_files_api import router as model_files
 from controlplane.fleet.versions_api import router as versions
 from controlplane.planner.plan_api import router as plans
 from controlplane.planner.what_if_api import router as what_if
+from controlplane.remediation.api import router as remediation
 from controlplane.rollouts.api import router as rollouts
 from controlplane.routing.api import router as routing
+from controlplane.scaling.api import router as scaling
 from controlplane.telemetry.decisions.api import router as decisions
 from controlplane.telemetry.recording.api import router as recording
 from controlplane.telemetry.writers_api import router as metric_writers
@@ -102,12 +108,18 @@ for _router in (
     targets,
     core,
     alerts,
+    incidents,
+    alert_pipeline,
     receivers,
     rules,
+    rules_file,
     recording,
     metric_writers,
     decisions,
+    remediation,
+    scaling,
     rollouts,
+    diagnosis,
     plans,
     what_if,
     batches,

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 
 from django.db import Error
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
 from django.views.decorators.http import require_GET
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from controlplane.api.database_check import database_check
-from controlplane.configs.convergence import State, convergence
-from controlplane.configs.history import Damaged
+from controlplane.configs import target_gauges
 from controlplane.configs.hub import heads, hub
 from controlplane.configs.metrics import REGISTRY
-from controlplane.core.models import TargetKind
+from controlplane.core import gauges
+from controlplane.core.errors import Refused
+from controlplane.core.security import metrics_reader
+from controlplane.core.tokens import bearer
 from controlplane.telemetry.metrics import RECEIVER
+
+log = logging.getLogger(__name__)
 
 
 @require_GET
@@ -49,30 +54,38 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Prometheus text format."""
-    return HttpResponse(generate_latest(REGISTRY), content_type=CONTENT_TYPE_LATEST)
+    """Prometheus text format. Who sends an API token also gets what names nodes, gateways, pools, tenants, people."""
+    pages = [generate_latest(REGISTRY), generate_latest(_Read(target_gauges.counts))]
+    if bearer(request.headers.get("authorization")) is not None:
+        try:
+            metrics_reader(request)
+            pages.append(generate_latest(_Read(lambda: gauges.families(timezone.now()))))
+        except Refused as refused:
+            return HttpResponse(f"{refused.detail}\n", status=refused.status, content_type="text/plain")
+        except Error as error:
+            log.warning("whose token it is cannot be read: %s", error)
+    return HttpResponse(b"".join(pages), content_type=CONTENT_TYPE_LATEST)
 
 
-class FleetCollector(Collector):
-    """Read when asked. With the database away or a revision damaged the families that need them are absent, not 0."""
+class _Read(Collector):
+    """Families that are read when asked for. With the database away they are absent, not 0."""
+
+    def __init__(self, read: Callable[[], Iterable[Metric]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            yield from list(self._read())
+        except Error as error:
+            log.warning("metrics cannot be read: %s", error)
+
+
+class StreamCollector(Collector):
+    """What this process holds."""
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("headworks_config_streams", "Config streams open in this process.", len(hub.streams))
-        try:
-            stands = convergence()
-        except (Error, Damaged):
-            return
-        if stands["revision"] is not None:
-            yield GaugeMetricFamily("headworks_config_revision", "Newest published revision.", stands["revision"])
-        targets = GaugeMetricFamily(
-            "headworks_targets", "Targets that are not revoked, by kind and state.", labels=("kind", "state")
-        )
-        counted = Counter((target["kind"], target["state"]) for target in stands["targets"])
-        for kind in TargetKind:
-            for state in State:
-                targets.add_metric((kind.value, state.value), counted[kind.value, state.value])
-        yield targets
 
 
-for collector in (FleetCollector(), *RECEIVER):
+for collector in (StreamCollector(), *RECEIVER):
     REGISTRY.register(collector)

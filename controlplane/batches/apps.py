@@ -10,10 +10,13 @@ class BatchesConfig(AppConfig):
 
     def ready(self) -> None:
         from controlplane.batches.batches import NOUN
+        from controlplane.batches.gauges import families
+        from controlplane.core import gauges
         from controlplane.core.scope import of_a_tenant
         from controlplane.tenants.models import Tenant
 
         of_a_tenant.add(NOUN)
+        gauges.register(families)
         post_delete.connect(_forget_tenant, sender=Tenant)
 
 

@@ -19,6 +19,7 @@ from wire.problems import Problem, pointer
 from wire.snapshot import Engine, Pool, PriorityClass
 
 SECTIONS = ("tenants", "priority_classes", "models", "aliases", "pools", "engines", "routes")
+CEILING_SECTIONS = ("priority_classes", "pools", "engines")
 # Those on which capacity depends; promises do on the others.
 _HOLDING = ("pools", "engines")
 # Fields of an entry on which capacity or promises depend; of other sections all do.

@@ -8,6 +8,7 @@ class CoreConfig(AppConfig):
     def ready(self) -> None:
         from django.contrib.auth.signals import user_logged_in
 
-        from controlplane.core import sessions
+        from controlplane.core import gauges, sessions, token_gauges
 
         user_logged_in.connect(sessions.begin, dispatch_uid="controlplane.core.sessions.begin")
+        gauges.register(token_gauges.families)

@@ -15,6 +15,11 @@ def reported_text(text: str) -> str:
     return storable_text(cut(text))
 
 
+def one_line(text: str) -> str:
+    """`text` as a reason of a write may be: one line of 500 characters at most, without control characters."""
+    return cut(" ".join("".join(each if each.isprintable() else " " for each in text).split()))
+
+
 def storable_text(text: str) -> str:
     """`text` as any database can hold it, whatever its length."""
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -72,5 +72,3 @@ def _alerting(fleet: Fleet, rest: Rest) -> None:
     made = rest.post("/receivers", {"name": plan.RECEIVER, "url": f"{fleet.receiver_address}/webhook"})
     write_secret(receiver_secret(fleet), made["secret"])
     rest.patch("/cordon-policy", {"enabled": True})
-    for name, rule in plan.RULES.items():
-        rest.post("/rules", {"name": name, **rule})

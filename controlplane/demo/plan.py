@@ -1,4 +1,4 @@
-"""What the demo's fleet consists of: nodes, engines, pools, tenants, their traffic, alert rules."""
+"""What the demo's fleet consists of: nodes, engines, pools, tenants and their traffic."""
 
 from __future__ import annotations
 
@@ -58,37 +58,6 @@ ENGINE_ACTS = ("sleep", "wake", "pause", "resume", "reset_prefix_cache", "drain"
 RECEIVER = "on-call"
 # The demo's receiver listens on this machine, where webhooks go to only if an admin allows it.
 WEBHOOK_NETWORKS = "127.0.0.0/8"
-# The first seed's sections 1 and 21, and who was heard of within the hour but not within the last minute.
-RULES: dict[str, dict[str, Any]] = {
-    "kv-exhausted": {
-        "expr": "headworks_engine_kv_cache_usage_ratio > 0.95 and headworks_engine_requests_waiting > 0",
-        "for_ms": 60_000,
-        "severity": "warning",
-        "annotations": {
-            "summary": "{{ $labels.engine }} uses {{ $value }} of its KV cache while requests wait: admit less"
-        },
-    },
-    "ttft-over-slo": {
-        "expr": "histogram_quantile(0.95, sum by (pool, le) (rate(headworks_gateway_ttft_seconds_bucket[5m])))"
-        f" > {TTFT_SLO_MS / 1000:g}",
-        "for_ms": 300_000,
-        "severity": "warning",
-        "annotations": {"summary": "p95 TTFT of pool {{ $labels.pool }} is {{ $value }} s"},
-    },
-    "agent-silent": {
-        "expr": "last_over_time(headworks_agent_up[1h]) unless last_over_time(headworks_agent_up[1m])",
-        "for_ms": 0,
-        "severity": "critical",
-        "annotations": {"summary": "no samples of {{ $labels.node }} for a minute"},
-    },
-    "gateway-silent": {
-        "expr": "last_over_time(headworks_gateway_config_revision[1h])"
-        " unless last_over_time(headworks_gateway_config_revision[1m])",
-        "for_ms": 0,
-        "severity": "critical",
-        "annotations": {"summary": "no samples of {{ $labels.gateway }} for a minute"},
-    },
-}
 
 
 def engines_of(node: str) -> list[str]:

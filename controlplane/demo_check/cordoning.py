@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from controlplane.demo.fleet import Fleet
-from controlplane.demo.plan import ENGINES, GATEWAY, GPUS_PER_NODE, NODES, POOLS, RECEIVER, RULES, engines_of
+from controlplane.demo.plan import ENGINES, GATEWAY, GPUS_PER_NODE, NODES, POOLS, RECEIVER, engines_of
 from controlplane.demo_check import incidents as inc
 from controlplane.demo_check.clients import Stream, served
 from controlplane.demo_check.observe import applied_everywhere, number, running_on, standing_of, taken_by
@@ -71,16 +71,21 @@ def test_message(fleet: Fleet) -> str:
 
 def rules_are_evaluated(fleet: Fleet) -> str:
     """From now on: a worker that was killed before is back."""
-    now = datetime.now(UTC)
+    now, brought = datetime.now(UTC), len(_rules(fleet))
 
     def evaluated() -> bool:
-        rules = fleet.rest.get("/rules")["items"]
+        rules = _rules(fleet)
         failed = {rule["name"]: rule["last_error"] for rule in rules if rule["last_error"]}
         expect(not failed, f"rules that could not be evaluated: {failed}")
         return all(rule["evaluated_at"] and datetime.fromisoformat(rule["evaluated_at"]) > now for rule in rules)
 
-    wait_until(evaluated, f"an evaluation of each of {len(RULES)} rules", 30)
-    return f"{len(RULES)} rules"
+    wait_until(evaluated, f"an evaluation of each of {brought} rules", 30)
+    return f"{brought} rules"
+
+
+def _rules(fleet: Fleet) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = fleet.rest.get("/rules", limit=1000)["items"]
+    return found
 
 
 def chosen_no_more(fleet: Fleet) -> str:

@@ -83,7 +83,7 @@ def attempts_of(fleet: Fleet, fault: Fault, status: str) -> list[dict[str, Any]]
         attempt
         for attempt in attempts(fleet)
         if attempt["body"]["status"] == status
-        and fault.labels.items() <= attempt["body"]["alerts"][0]["labels"].items()
+        and any(fault.labels.items() <= alert["labels"].items() for alert in attempt["body"]["alerts"])
     ]
 
 
@@ -132,8 +132,8 @@ def check_all_messages(fleet: Fleet) -> str:
 
 
 def _says(body: dict[str, Any]) -> str:
-    (alert,) = body["alerts"]
-    return json.dumps([body["status"], alert["labels"], alert["startsAt"]], sort_keys=True)
+    alerts = [[alert["status"], alert["labels"], alert["startsAt"]] for alert in body["alerts"]]
+    return json.dumps([body["status"], body["groupLabels"], alerts], sort_keys=True)
 
 
 def seconds_after(fault: Fault, moment: datetime) -> float:

@@ -79,8 +79,8 @@ class PoolFacts:
 class Fleet:
     """The configuration and what the fleet reported, as one transaction saw it. Each value is the public REST form.
 
-    `events` are those of nodes within the last hour. `tenants_of` names a pool's tenants with the share of its tokens
-    that each had in the window (0 … 1).
+    `events` are those of nodes within the last hour, with `incident_state` of what each belongs to. `tenants_of` names
+    a pool's tenants with the share of its tokens that each had in the window (0 … 1).
     """
 
     at: datetime
@@ -96,6 +96,7 @@ class Fleet:
     routes: tuple[Document, ...]
     events: tuple[Document, ...]
     tenants_of: Mapping[str, Mapping[str, float]]
+    cache_policies: Mapping[str, Document] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

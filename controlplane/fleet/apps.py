@@ -6,8 +6,11 @@ class FleetConfig(AppConfig):
     label = "fleet"
 
     def ready(self) -> None:
+        from controlplane.core import gauges
         from controlplane.core.changes import register_section
+        from controlplane.fleet.gauges import families
         from controlplane.fleet.sections import SECTIONS
 
         for section in SECTIONS:
             register_section(section)
+        gauges.register(families)

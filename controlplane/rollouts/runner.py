@@ -10,7 +10,7 @@ from django.utils import timezone
 from controlplane.configs.history import Damaged
 from controlplane.core.changes import SYSTEM, unit_of_work
 from controlplane.core.errors import Refused
-from controlplane.core.reported import reported_text
+from controlplane.core.reported import one_line, reported_text
 from controlplane.rollouts import facts, machine, standing
 from controlplane.rollouts.models import OPEN_STATES, Rollout
 from controlplane.rollouts.observed import Facts, StepView
@@ -84,7 +84,7 @@ def _stop(row: Rollout, seen: Facts, decision: machine.Decision) -> None:
 
 def _carry_out(row: Rollout, seen: Facts, decision: machine.Decision) -> None:
     says = decision.said or decision.state
-    with unit_of_work(SYSTEM, reported_text(f"rollout {row.pk}: {says}")) as unit:
+    with unit_of_work(SYSTEM, one_line(f"rollout {row.pk}: {says}")) as unit:
         carry_out(unit, row, seen, decision)
 
 

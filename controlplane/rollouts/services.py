@@ -11,7 +11,7 @@ from django.utils import timezone
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Conflict
 from controlplane.core.reported import reported_text
-from controlplane.fleet.models import Act, ActState, Engine
+from controlplane.fleet.models import Engine
 from controlplane.fleet.services import ENGINES, acts
 from controlplane.rollouts import machine, standing
 from controlplane.rollouts.beginning import Prepared, prepare
@@ -165,9 +165,7 @@ def _lock_engines(names: Iterable[str]) -> None:
 def _cancel_waiting(unit: UnitOfWork, row: Rollout) -> None:
     """What no agent has begun yet is asked of none any more."""
     asked = [act for step in row.steps.all() for act in step.evidence.get("acts", {}).values()]
-    waiting = Act.objects.filter(act_id__in=asked, state=ActState.WAITING).order_by("pk")
-    for act_id in waiting.values_list("act_id", flat=True):
-        acts.cancel(unit, act_id)
+    acts.cancel_waiting(unit, asked)
 
 
 def _asked(act: NewAct) -> Document:

@@ -17,6 +17,7 @@ from controlplane.telemetry.promql.evaluation import LOOK_BACK_MS, Evaluation
 from controlplane.telemetry.promql.grammar import parse
 from controlplane.telemetry.promql.values import Scalar, Value, Vector
 from controlplane.telemetry.receiver import store_path
+from controlplane.telemetry.shared_reads import SharedReads
 from controlplane.telemetry.store.columns import Ints
 from controlplane.telemetry.store.database import StoreUnavailable
 from controlplane.telemetry.store.reader import Reader, reader_of
@@ -60,9 +61,13 @@ def _turns(number: int, own: bool) -> threading.BoundedSemaphore:
 _large = threading.Lock()
 
 
-def instant(turn: Turn, promql: str, at_ms: int, *, look_back_ms: int = LOOK_BACK_MS) -> Value:
-    """The value at one moment, as one step. Raises QueryError."""
-    return _evaluation(turn, np.array([at_ms], np.int64), look_back_ms).evaluate(parse(promql))
+def instant(
+    turn: Turn, promql: str, at_ms: int, *, look_back_ms: int = LOOK_BACK_MS, shared: SharedReads | None = None
+) -> Value:
+    """The value at one moment, as one step. `shared`: what other queries of that moment read. Raises QueryError."""
+    select = turn.reader.select if shared is None else shared.of(turn.reader)
+    evaluation = Evaluation(np.array([at_ms], np.int64), select, turn.budget, look_back_ms)
+    return evaluation.evaluate(parse(promql))
 
 
 def ranged(
@@ -70,11 +75,8 @@ def ranged(
 ) -> Scalar | Vector:
     """The values at each of `times_ms`. `end_ms`, which `@ end()` means, may be after the last. Raises QueryError."""
     bounds_ms = int(times_ms[0]), end_ms
-    return with_steps(_evaluation(turn, times_ms, look_back_ms, bounds_ms).evaluate(parse(promql)))
-
-
-def _evaluation(turn: Turn, times_ms: Ints, look_back_ms: int, bounds_ms: tuple[int, int] | None = None) -> Evaluation:
-    return Evaluation(times_ms, turn.reader.select, turn.budget, look_back_ms, bounds_ms)
+    evaluation = Evaluation(times_ms, turn.reader.select, turn.budget, look_back_ms, bounds_ms)
+    return with_steps(evaluation.evaluate(parse(promql)))
 
 
 def with_steps(value: Value) -> Scalar | Vector:

@@ -52,8 +52,11 @@ class Found(NamedTuple):
         return {"status": "success", "data": self.data, **({"warnings": [_TRUNCATED]} if self.truncated else {})}
 
 
-def _answering(path: str, *methods: str) -> Callable[[Callable[..., Found]], _View]:
-    """A view of what its function finds, asked of the external server's `path` where there is one."""
+def answering(path: str | None, *methods: str) -> Callable[[Callable[..., Found]], _View]:
+    """A view of what its function finds, asked of the external server's `path` where there is such a server.
+
+    Without a path it is ours alone.
+    """
 
     def decorate(view: Callable[..., Found]) -> _View:
         # Scripts with tokens call it; a browser's session is checked in `metrics_reader`.
@@ -65,7 +68,7 @@ def _answering(path: str, *methods: str) -> Callable[[Callable[..., Found]], _Vi
                     return _error(HTTPStatus.METHOD_NOT_ALLOWED, "bad_data", f"use {' or '.join(methods)}")
                 metrics_reader(request)
                 parameters = Parameters(request, int(time.time() * 1000))
-                if rows.PROMETHEUS_URL.read():
+                if path is not None and rows.PROMETHEUS_URL.read():
                     return _passed_on(_path(path, arguments), parameters, request.method)
                 return _json(view(parameters, **arguments).body())
             except QueryError as error:
@@ -82,7 +85,7 @@ def _answering(path: str, *methods: str) -> Callable[[Callable[..., Found]], _Vi
     return decorate
 
 
-@_answering("query", "GET", "POST")
+@answering("query", "GET", "POST")
 def instant_query(parameters: Parameters) -> Found:
     at_ms, limit = parameters.time_ms("time", parameters.now_ms), parameters.limit()
     promql, look_back_ms = parameters.query(), parameters.look_back_ms()
@@ -92,7 +95,7 @@ def instant_query(parameters: Parameters) -> Found:
         return Found(msgspec.Raw(instant_json(value, at_ms)), truncated)
 
 
-@_answering("query_range", "GET", "POST")
+@answering("query_range", "GET", "POST")
 def range_query(parameters: Parameters) -> Found:
     end_ms = parameters.time_ms("end")
     times_ms = embedded.steps(parameters.time_ms("start"), end_ms, parameters.step_ms())
@@ -103,12 +106,12 @@ def range_query(parameters: Parameters) -> Found:
         return Found(msgspec.Raw(range_json(embedded.with_steps(first), times_ms)), truncated)
 
 
-@_answering("series", "GET", "POST")
+@answering("series", "GET", "POST")
 def series(parameters: Parameters) -> Found:
     return _first(_series(parameters, needed=True), parameters)
 
 
-@_answering("labels", "GET", "POST")
+@answering("labels", "GET", "POST")
 def label_names(parameters: Parameters) -> Found:
     if parameters.given("match[]"):
         return _first(sorted({name for labels in _series(parameters) for name in labels}), parameters)
@@ -116,7 +119,7 @@ def label_names(parameters: Parameters) -> Found:
         return _first(turn.reader.label_names(), parameters)
 
 
-@_answering("label/{name}/values", "GET")
+@answering("label/{name}/values", "GET")
 def label_values(parameters: Parameters, name: str) -> Found:
     if parameters.given("match[]"):
         return _first(sorted({labels[name] for labels in _series(parameters) if name in labels}), parameters)
@@ -124,7 +127,7 @@ def label_values(parameters: Parameters, name: str) -> Found:
         return _first(turn.reader.label_values(name), parameters)
 
 
-@_answering("metadata", "GET")
+@answering("metadata", "GET")
 def metadata(parameters: Parameters) -> Found:
     """What writers said last of each family, and what is known of ours: one entry where Prometheus may have several."""
     limit, wanted = parameters.whole_number("limit", -1), parameters.text("metric")
@@ -138,7 +141,7 @@ def metadata(parameters: Parameters) -> Found:
     return Found({each.family: [{"type": each.kind, "help": each.help, "unit": each.unit}] for each in first})
 
 
-@_answering("status/buildinfo", "GET")
+@answering("status/buildinfo", "GET")
 def build_information(parameters: Parameters) -> Found:
     """Clients choose features by this: what is answered is what Prometheus 3.0 answers, or refused."""
     unknown_here = dict.fromkeys(("branch", "buildUser", "buildDate", "goVersion"), "")

@@ -22,13 +22,13 @@ WRITER_SAMPLES = Counter(
 )
 WRITER_REFUSED_BODIES = Counter(
     "headworks_telemetry_writer_refused_bodies",
-    "Remote writes of each metric writer that were refused, by the first reason that it was given.",
+    "Remote writes of a metric writer that were refused, by the first reason.",
     ("writer", "reason"),
     registry=None,
 )
 LOST_BODIES = Counter(
     "headworks_telemetry_lost_bodies",
-    "Remote writes that were taken, and that the external metrics server then refused for good.",
+    "Remote writes that were taken, and then refused for good by the external server.",
     registry=None,
 )
 SPOOL_BYTES = Gauge(

@@ -44,6 +44,15 @@ class RecordingRule(models.Model):
     last_error = models.CharField(max_length=500, blank=True)
 
 
+class OwnSeriesTurn(models.Model):
+    """Of which moment (Unix time) the control plane's own series were last written. One row.
+
+    A worker claims the next one by moving it on.
+    """
+
+    taken_ms = models.BigIntegerField(default=0)
+
+
 class MetricWriter(models.Model):
     """A Prometheus, Alloy or vmagent that writes: `hww-` and 32 random bytes in base62, shown once, say which."""
 

@@ -16,9 +16,10 @@ from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.promql.errors import BadQuery, QueryError, TimedOut, Unanswerable, Unavailable
 from controlplane.telemetry.promql.values import Scalar, Vector
 from controlplane.telemetry.results import Sample, Series, samples_from, samples_of, series_from, series_of
+from controlplane.telemetry.shared_reads import SharedReads
 from controlplane.telemetry.upstream import Answer, UpstreamAway, call
 
-__all__ = ["QueryError", "Sample", "Series", "ask", "instant", "range_"]
+__all__ = ["QueryError", "Sample", "Series", "SharedReads", "ask", "instant", "range_"]
 
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 # Source: https://prometheus.io/docs/prometheus/latest/querying/api/#format-overview
@@ -34,12 +35,15 @@ _ERRORS_BY_STATUS: dict[int, type[QueryError]] = {
 }
 
 
-def instant(promql: str, at_ms: int) -> list[Sample]:
-    """The value of each series at one moment (Unix time in ms). A scalar is one sample without labels."""
+def instant(promql: str, at_ms: int, *, shared: SharedReads | None = None) -> list[Sample]:
+    """The value of each series at one moment (Unix time in ms). A scalar is one sample without labels.
+
+    `shared`: of several queries of one moment on the embedded store each selector is read once.
+    """
     if rows.PROMETHEUS_URL.read():
         return samples_from(_data("query", {"query": promql, "time": at_ms / 1000}))
     with embedded.turn(own=True) as turn:
-        value = embedded.instant(turn, promql, at_ms)
+        value = embedded.instant(turn, promql, at_ms, shared=shared)
         if not isinstance(value, Scalar | Vector):
             raise BadQuery("give a query whose result is a scalar or an instant vector")
         return samples_of(value, at_ms)

@@ -133,6 +133,12 @@ SKETCHES_ROWS_MAX = Setting(
     "pool) for 30 days.",
     whole_number(1000, 1_000_000_000),
 )
+OWN_SERIES_INTERVAL_SECONDS = Setting(
+    "HEADWORKS_OWN_SERIES_INTERVAL_SECONDS",
+    15,
+    "How often the control plane writes its own series into the metric store, for its rules about itself.",
+    whole_number(5, 60),
+)
 RECORDING_INTERVAL_SECONDS = Setting(
     "HEADWORKS_RECORDING_INTERVAL_SECONDS",
     60,

@@ -6,7 +6,9 @@ import time
 from threading import Lock
 
 from celery import shared_task
+from django.utils import timezone
 
+from controlplane.telemetry import own_series
 from controlplane.telemetry import settings_rows as rows
 from controlplane.telemetry.decisions import retention
 from controlplane.telemetry.decisions.models import Decision, MinuteSketch
@@ -55,6 +57,12 @@ def record_series() -> int:
 
 
 _recording = Lock()
+
+
+@shared_task  # type: ignore[untyped-decorator]
+def record_own_series() -> int:
+    """Write what the control plane knows of the fleet and of itself into the metric store; how many series."""
+    return own_series.record(timezone.now())
 
 
 @shared_task  # type: ignore[untyped-decorator]

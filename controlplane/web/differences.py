@@ -91,6 +91,11 @@ def of_changes(changes: Iterable[Change]) -> list[Difference]:
     return [_of_change(change) for change in changes if change.noun != ROLLBACK_NOUN]
 
 
+def of_values(noun: str, key: str, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Difference:
+    """One object by some of its fields; `before` None: it is new."""
+    return Difference(noun, key, "create" if before is None else "update", _values(before, after))
+
+
 def digest(changes: Iterable[Change]) -> str:
     """A short name for the values that a set of changes replaces.
 

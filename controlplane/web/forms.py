@@ -14,7 +14,6 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from controlplane.alerts.models import Severity
 from controlplane.alerts.services.policy import WINDOW_MAX_MS
 from controlplane.core.changes import REASON_MAX_CHARACTERS
 from controlplane.core.errors import Refused
@@ -276,24 +275,3 @@ class PolicyForm(RefusableForm):
         decimal_places=3,
         help_text=_("Cordons of the policy that are older than this count no longer."),
     )
-
-
-class ReceiverForm(RefusableForm):
-    url = forms.CharField(
-        label=_("Address"),
-        help_text=_("http(s)://host[:port]/path. Every viewer sees it: it may hold no password."),
-    )
-    min_severity = forms.ChoiceField(
-        label=_("From severity"), choices=Severity.choices, help_text=_("Milder incidents are not sent.")
-    )
-    send_resolved = forms.BooleanField(label=_("Say too when an incident is over"), required=False)
-
-    def values(self) -> dict[str, Any]:
-        """The fields as the service takes them."""
-        return {field: self.cleaned_data[field] for field in ("url", "min_severity", "send_resolved")}
-
-
-class NewReceiverForm(SecretForm, ReceiverForm):
-    name = forms.CharField(label=_("Name"), help_text=_("Lower case letters, digits, '.', '_' and '-'."))
-
-    field_order = ("name", "url", "min_severity", "send_resolved", "reason")

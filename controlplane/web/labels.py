@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from controlplane.web.forms import PolicyForm, ReceiverForm, TenantForm
+from controlplane.web.diagnosis_forms import LeverPolicyForm
+from controlplane.web.forms import PolicyForm, TenantForm
+from controlplane.web.receiver_forms import FIELDS as RECEIVER_FIELDS
+from controlplane.web.receiver_forms import ReceiverForm
 
 
 class ActionLabel(NamedTuple):
@@ -101,6 +104,7 @@ ARGUMENTS = {
 # What audit entries are about.
 NOUNS = {
     gettext_noop("act"),
+    gettext_noop("alert route"),
     gettext_noop("alias"),
     gettext_noop("api token"),
     gettext_noop("artifact"),
@@ -110,8 +114,10 @@ NOUNS = {
     gettext_noop("delivery"),
     gettext_noop("engine"),
     gettext_noop("incident"),
+    gettext_noop("inhibition"),
     gettext_noop("join token"),
     gettext_noop("key"),
+    gettext_noop("maintenance window"),
     gettext_noop("model"),
     gettext_noop("model version"),
     gettext_noop("node"),
@@ -121,10 +127,15 @@ NOUNS = {
     gettext_noop("receiver"),
     gettext_noop("recording rules"),
     gettext_noop("rollback"),
+    gettext_noop("remediation"),
+    gettext_noop("remediation policy"),
+    gettext_noop("lever"),
+    gettext_noop("lever policy"),
     gettext_noop("rollout"),
     gettext_noop("route"),
     gettext_noop("rule"),
     gettext_noop("session limits"),
+    gettext_noop("silence"),
     gettext_noop("target"),
     gettext_noop("tenant"),
     gettext_noop("user"),
@@ -140,6 +151,13 @@ ENTRY_KINDS = {
     "delivery_failed": gettext_noop("delivery failed"),
     "resolved": gettext_noop("resolved"),
     "severity": gettext_noop("severity"),
+    "alerts": gettext_noop("more alerts"),
+    "alerts_ended": gettext_noop("alerts ended"),
+    "muted": gettext_noop("mute"),
+    "acknowledged": gettext_noop("acknowledged"),
+    "assigned": gettext_noop("assigned"),
+    "snoozed": gettext_noop("snoozed"),
+    "comment": gettext_noop("comment"),
 }
 # Of an incident; a rule's may have any name, which is then shown as it is.
 ANNOTATIONS = {
@@ -164,6 +182,17 @@ ACTOR_KINDS = {
 # As in the forms. What has no form is called as in the REST call.
 FIELDS: dict[str, Any] = {
     **{name: field.label for name, field in TenantForm.base_fields.items()},
+    **{
+        name: LeverPolicyForm.base_fields[name].label
+        for name in (
+            "detector",
+            "lever",
+            "max_an_hour",
+            "min_confidence_permille",
+            "revert_if_not_held",
+            "stand_back_seconds",
+        )
+    },
     "action": gettext_lazy("Act"),
     "arguments": gettext_lazy("Arguments"),
     "blocked": gettext_lazy("Blocked"),
@@ -184,7 +213,8 @@ FIELDS: dict[str, Any] = {
     "state": gettext_lazy("State"),
     "temporary": gettext_lazy("Limits for a time"),
     "tenant": gettext_lazy("Tenant"),
-    "url": ReceiverForm.base_fields["url"].label,
+    "rate_limit_per_minute": ReceiverForm.base_fields["rate_limit_per_minute"].label,
+    "url": RECEIVER_FIELDS["webhook"]["url"].label,
 }
 # From which step on the way into a field goes over fields again; what is before has its name from people.
 _FIELDS_FROM = {"schedule": 2, "temporary": 1}

@@ -9,12 +9,14 @@ from django.http import HttpRequest
 from controlplane.configs.history import Damaged
 from controlplane.core.models import Role, User
 from controlplane.fleet.models import Engine, Gpu, Node
+from controlplane.web import navigation
 from controlplane.web.convergence import firing, summary
 from controlplane.web.fleet import SIMULATED_VERSION
 
 
-def frame_of(request: HttpRequest) -> dict[str, Any]:
-    """What a page's frame shows: what the person may do, how the fleet stands, and whether any is simulated."""
+def frame_of(request: HttpRequest, section: str = "") -> dict[str, Any]:
+    """What a page's frame shows: the navigation, what the person may do, how the fleet stands, whether any is
+    simulated. `section`: the page's, of the navigation."""
     # A request that is refused early has no `user` yet.
     user = getattr(request, "user", None)
     role = Role(user.role) if isinstance(user, User) else None
@@ -23,6 +25,7 @@ def frame_of(request: HttpRequest) -> dict[str, Any]:
         "role": role,
         # Nothing of the fleet is for people who are limited to some tenants.
         "whole_fleet": whole_fleet,
+        "navigation": list(navigation.links(request, section, whole_fleet=whole_fleet)) if role else [],
         "may_operate": role is not None and role.covers(Role.OPERATOR),
         "may_admin": role is not None and role.covers(Role.ADMIN),
         "fleet": _fleet() if whole_fleet else None,

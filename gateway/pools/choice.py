@@ -84,12 +84,12 @@ class Choice:
         """The engine for a claim: the least loaded, or the one that knows its leading text; else all obstacles.
 
         Room is held for `held_for` on the engine that has most of it: nothing else goes there, but what has a higher
-        ceiling.
+        ceiling. None is held for what would not fit an empty engine now.
         """
         obstacles = set(survey.obstacles)
         kept = None
         if held_for is not None and self._ceiling_permille(held_for) >= self._ceiling_permille(claim):
-            kept = _most_room(survey.taking, held_for.tokens)
+            kept = _most_room(survey.taking, held_for.tokens, self.ceilings.get(held_for.priority_class))
         ceiling = self.ceilings.get(claim.priority_class)
         fitting: list[Chosen] = []
         for state, room in survey.taking:
@@ -156,6 +156,11 @@ class Choice:
                 largest = max(largest, admissible)
         return largest
 
+    def may_ever_take(self, claim: Claim, largest_tokens: int) -> bool:
+        """Whether a claim can come to fit, where some engine takes so much."""
+        ceiling = self.ceilings.get(claim.priority_class)
+        return claim.tokens <= (largest_tokens if ceiling is None else ceiling.largest_ever(largest_tokens))
+
     def retry_in_ms(self, now_ms: int) -> int:
         """When the first breaker that is open lets probes through; 0 where none is open."""
         breakers = (self.breaker, *(state.breaker for state in self.engines))
@@ -179,12 +184,14 @@ def _too_little(room: KvRoom, tokens: int) -> Obstacle | None:
     return "kv_now" if room.tokens is not None and tokens > room.tokens else None
 
 
-def _most_room(found: Iterable[tuple[EngineState, KvRoom]], tokens: int) -> EngineState | None:
-    """Of the engines that can ever hold so many tokens, the one with most room."""
+def _most_room(found: Iterable[tuple[EngineState, KvRoom]], tokens: int, ceiling: Ceiling | None) -> EngineState | None:
+    """Of the engines that can hold so many tokens once they are empty, the one with most room."""
     able = [
         (room.tokens, state)
         for state, room in found
-        if room.tokens is not None and room.admissible_tokens is not None and room.admissible_tokens >= tokens
+        if room.tokens is not None
+        and room.admissible_tokens is not None
+        and tokens <= (room.admissible_tokens if ceiling is None else ceiling.largest_now(room.admissible_tokens))
     ]
     return max(able, key=lambda each: each[0])[1] if able else None
 

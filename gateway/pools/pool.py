@@ -160,14 +160,15 @@ class PoolState:
             pass
 
     def review(self) -> None:
-        """Engines were cordoned, or breakers opened: whom none of the others will ever serve must look elsewhere."""
+        """Engines were cordoned, breakers opened or ceilings lowered: whom no engine will ever serve must look
+        elsewhere."""
         if not self.line:
             return
         now_ms = self._clock.now_ms()
         largest = self.choice.largest_tokens(now_ms, self._clock.unix_ms())
         if largest is not None:
             for claim in self.line:
-                if claim.tokens > largest:
+                if not self.choice.may_ever_take(claim, largest):
                     self.line.remove(claim, now_ms)
         self.dispatch()
 

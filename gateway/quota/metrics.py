@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 class LedgerMoment(NamedTuple):
     """`requests_*`: decided with all gateways, and by this one's share; `waiting` and `lapsed`: ends of requests.
 
+    `days`: used part of the day's tokens of each tenant that has a budget and asked for something, 1 being all of it.
     `unreadable`: the tenants that are decided by this gateway's share alone, for their state at the Redis is broken.
     """
 
@@ -20,6 +21,7 @@ class LedgerMoment(NamedTuple):
     waiting: int
     lapsed: int
     unreadable: tuple[str, ...] = ()
+    days: Mapping[str, float] = {}
 
 
 def ledger_families(now: LedgerMoment) -> Iterator[Metric]:
@@ -54,4 +56,11 @@ def ledger_families(now: LedgerMoment) -> Iterator[Metric]:
     )
     for tenant in now.unreadable:
         unreadable.add_metric([tenant], 1)
-    yield from (mode, requests, waiting, lapsed, unreadable)
+    used = GaugeMetricFamily(
+        "headworks_gateway_daily_budget_used_ratio",
+        "Used part of the tenant's tokens of the day, as they are counted here; 1 or more: spent.",
+        labels=["tenant"],
+    )
+    for tenant, ratio in now.days.items():
+        used.add_metric([tenant], ratio)
+    yield from (mode, requests, waiting, lapsed, unreadable, used)

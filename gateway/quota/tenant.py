@@ -231,6 +231,14 @@ class TenantQuota:
         day = self.day if self.is_alone or self.seen is None else self._part_of_day(self.seen)
         return KeptDay(day.day.start_ms, day.day.end_ms, day.taken_tokens)
 
+    def day_used_ratio(self, unix_ms: int) -> float | None:
+        """Used part of the day's tokens, as this gateway counts them; None without a budget."""
+        if self.budget is None or (day := self.kept_day()) is None:
+            return None
+        if day.end_ms <= unix_ms:
+            return 0.0
+        return day.taken_tokens / self.budget if self.budget else 1.0
+
     def _part(self, whole: Bucket | None, limit: int | None, now_ms: int) -> Bucket | None:
         share = self.share_of(limit)
         if share is None or limit is None:

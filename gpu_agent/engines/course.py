@@ -61,7 +61,8 @@ class Course:
             look.report, condition=self._condition, started_at_ms=UNSET if started_ms is None else started_ms
         )
         asked = now_seconds <= self._asked_until_seconds
-        told = told_of_condition(before, engine, report, restart_asked=asked)
+        stopped = self._asked_until_seconds == math.inf
+        told = told_of_condition(before, engine, report, asked="stop" if stopped else "restart" if asked else "")
         if self._spared and down is not None and not asked:
             told.append(told_of_overdue_restart(engine, report))
         self._spared = down is not None and asked and (self._spared or bool(told))

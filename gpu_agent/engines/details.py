@@ -19,6 +19,7 @@ from msgspec import UNSET
 
 from gpu_agent.engines import arguments
 from gpu_agent.engines.look import Look
+from gpu_agent.engines.memory_exit import MemoryExit
 from gpu_agent.engines.model_digests import model_digests, of_start
 from gpu_agent.engines.model_files import ModelFiles, TooManyFiles, model_files
 from gpu_agent.engines.pages import EnginePages, PageUnavailable
@@ -92,6 +93,9 @@ class _Known:
     arguments: dict[str, str] = field(default_factory=dict)
     start_phases_ms: dict[str, int] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    # How the run before ended for want of GPU memory; whether its log tells of that at all.
+    memory_exit: MemoryExit | None = None
+    knows_exit: bool = False
     max_length_tokens: int | None = None
     files: ModelFiles | None = None
     digests: dict[str, str] = field(default_factory=dict)
@@ -171,6 +175,8 @@ class EngineDetails:
             Sample(f"{PREFIX}start_phase_seconds", {**labels, "phase": phase}, took_ms / 1000, 0)
             for phase, took_ms in known.start_phases_ms.items()
         ]
+        if known.knows_exit:
+            phases += _of_memory_exit(known.memory_exit, labels)
         if engine.arguments and known.arguments:
             count = len(differing(engine.arguments, known.arguments))
             phases.append(Sample(f"{PREFIX}arguments_differing", labels, float(count), 0))
@@ -244,9 +250,11 @@ class EngineDetails:
         if policy.log_file is not None and known.engine.kind in ("vllm", "triton"):
             read = partial(read_log, Path(policy.log_file))
             try:
-                known.start_phases_ms, known.versions = await known.log_thread.run(read, _LOG_SECONDS)
+                start = await known.log_thread.run(read, _LOG_SECONDS)
+                known.start_phases_ms, known.versions = start.phases_ms, start.versions
+                known.memory_exit, known.knows_exit = start.memory_exit, start.began
             except (OSError, NoAnswer) as error:
-                known.start_phases_ms, known.versions = {}, {}
+                known.start_phases_ms, known.versions, known.knows_exit = {}, {}, False
                 log.warning("the start of an engine cannot be read in its log %s: %s", policy.log_file, error)
         elif known.engine.kind == "sglang":
             known.start_phases_ms = await self._sglang_phases(known.engine, policy)
@@ -271,6 +279,17 @@ class EngineDetails:
         except (OSError, NoAnswer, TooManyFiles) as error:
             known.files, known.digests = None, {}
             log.warning("the size of engine %s's model files is not known: %s", name, error)
+
+
+def _of_memory_exit(found: MemoryExit | None, labels: dict[str, str]) -> list[Sample]:
+    parts = {} if found is None else found.parts
+    return [
+        Sample(f"{PREFIX}out_of_memory_exit", labels, float(found is not None), 0),
+        *(
+            Sample(f"{PREFIX}out_of_memory_bytes", {**labels, "part": part}, float(size), 0)
+            for part, size in parts.items()
+        ),
+    ]
 
 
 def _files_and_digests(path: Path) -> tuple[ModelFiles, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""How long the phases of an engine's start took, and of which versions it is, where it tells.
+"""How long the phases of an engine's start took, of which versions it is, and how its run before ended.
 
 Pure, but for the end of a log file that it reads.
 """
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from gpu_agent.engines.memory_exit import MemoryExit, last_memory_exit
 from wire.engine_pages.numbers import labels
 from wire.engine_pages.scan import OwnLine
 
@@ -46,10 +47,15 @@ SGLANG_METRICS = {
 
 
 class StartLog(NamedTuple):
-    """Milliseconds by phase, and versions by what they are of."""
+    """Milliseconds by phase, and versions by what they are of.
+
+    `began`: whether a start is in the text at all. `memory_exit`: how the run before it ended for want of GPU memory.
+    """
 
     phases_ms: dict[str, int]
     versions: dict[str, str]
+    began: bool = False
+    memory_exit: MemoryExit | None = None
 
 
 def read_log(file: Path) -> StartLog:
@@ -57,7 +63,15 @@ def read_log(file: Path) -> StartLog:
     with file.open("rb") as log:
         log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
         text = log.read(_TAIL_BYTES)
-    return StartLog(of_log(text), versions_of_log(text))
+    failed = last_memory_exit(text)
+    is_of_run_before = failed is not None and _starts(text[failed.at :]) == 1
+    return StartLog(of_log(text), versions_of_log(text), _starts(text) > 0, failed if is_of_run_before else None)
+
+
+def _starts(text: bytes) -> int:
+    """How many begin in the text; a version may tell of each in two lines."""
+    found = [match[0] for match in _BEGINNING.finditer(text)]
+    return max((found.count(line) for line in set(found)), default=0)
 
 
 def versions_of_log(text: bytes) -> dict[str, str]:

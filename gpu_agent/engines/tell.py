@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gpu_agent.engines.condition import ConditionEvent, condition_events
 from gpu_agent.events import Severity
 from wire.messages import Condition, EngineReport
 from wire.snapshot import NodeEngine
 
+# That of `engine_down` follows from what was asked.
 _SEVERITIES: dict[ConditionEvent, Severity] = {
-    "engine_down": "critical",
     "engine_hung": "critical",
     "engine_paused": "warning",
     "engine_sleeping": "info",
@@ -32,13 +32,15 @@ class Told(NamedTuple):
 
 
 def told_of_condition(
-    before: Condition | None, engine: NodeEngine, seen: EngineReport, *, restart_asked: bool
+    before: Condition | None, engine: NodeEngine, seen: EngineReport, *, asked: Literal["", "restart", "stop"]
 ) -> list[Told]:
     """The change of condition to the one that a look has found, if it is a change.
 
-    An engine that is down while its restart was asked for need not wake anybody.
+    An engine that is down while its restart was `asked` for need not wake anybody; one that was stopped is as it
+    should be.
     """
-    severities: dict[ConditionEvent, Severity] = _SEVERITIES | ({"engine_down": "warning"} if restart_asked else {})
+    down: dict[str, Severity] = {"": "critical", "restart": "warning", "stop": "info"}
+    severities: dict[ConditionEvent, Severity] = _SEVERITIES | {"engine_down": down[asked]}
     texts: dict[ConditionEvent, str] = {
         "engine_down": f"{_subject(engine, seen.name)} is {seen.condition}: {seen.error}",
         "engine_hung": f"{_subject(engine, seen.name)} is {seen.error}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from gpu_agent.nvml.ledger_file import keep_ledger, load_ledger
 from gpu_agent.nvml.reader import NvmlOptions, NvmlReader
 from gpu_agent.nvml.readings import GpuIdentity, GpuReading, GpuReadings, XidTally
 from gpu_agent.nvml.release import Releases
-from gpu_agent.nvml.xids import FELL_OFF_THE_BUS, UNKNOWN, XidRule, load_rules
+from gpu_agent.nvml.xids import COUNTED_CLASSES, FELL_OFF_THE_BUS, UNKNOWN, XidRule, load_rules
 from wire.messages import Event
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class GpuCollector:
         self._identities: dict[PciAddress, GpuIdentity] = {}
         # Of NVSwitches.
         self._sxids: dict[PciAddress, XidTally] = {}
+        self._by_class: defaultdict[PciAddress, Counter[str]] = defaultdict(Counter)
         self.nvml = NvmlReader(options.nvml, self._reporter, self._nvml_xid, Releases(options.state_dir))
         self.kmsg = KmsgReader(
             path=options.kmsg_path,
@@ -146,7 +148,8 @@ class GpuCollector:
         pci = parse_pci(gpu.identity.pci_bus_id)
         if pci is None:
             return gpu
-        return msgspec.structs.replace(gpu, xids=self._tally(pci))
+        counted = {kind: self._by_class[pci][kind] for kind in COUNTED_CLASSES}
+        return msgspec.structs.replace(gpu, xids=self._tally(pci), xids_by_class=counted)
 
     def _tally(self, pci: PciAddress) -> XidTally:
         return XidTally(self._ledger.last.get(pci, 0), self._ledger.total[pci])
@@ -189,6 +192,8 @@ class GpuCollector:
         if entry is None:
             return
         rule = self._rules.get(xid, UNKNOWN)
+        if rule.severity != "info":
+            self._by_class[pci][rule.kind] += 1
         identity = self._identities.get(pci)
         if identity and rule.action == "read_recovery_action":
             self.nvml.expect_change(identity.index)

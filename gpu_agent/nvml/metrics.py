@@ -52,6 +52,8 @@ def samples(
         yield from _process_samples(gpu, labels, engine_of)
         if not isinstance(gpu.xids, UnsetType):
             yield from _xid_samples(gpu.xids, labels, rules)
+        for kind, total in gpu.xids_by_class.items():
+            yield Sample("headworks_gpu_xid_class_total", {**labels, "class": kind}, float(total), 0)
     for pci_bus_id, xids in readings.xids_elsewhere.items():
         yield from _xid_samples(xids, {"pci_bus_id": pci_bus_id, **where}, rules)
     for pci_bus_id, sxids in readings.sxids.items():

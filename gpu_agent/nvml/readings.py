@@ -42,6 +42,7 @@ class GpuReading(Struct, frozen=True):
 
     `parts` (names, labels and numbers of fields.PARTS) and `processes` (process id, bytes) are empty unless it is `ok`.
     `released`: NVML is closed on purpose, or was and the GPU has not answered since; `state` is the last known.
+    `xids_by_class`: how many XIDs that ask for something there were since the agent started (xids.COUNTED_CLASSES).
     """
 
     identity: GpuIdentity
@@ -52,6 +53,7 @@ class GpuReading(Struct, frozen=True):
     parts: list[Part] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
     released: bool = False
+    xids_by_class: dict[str, int] = field(default_factory=dict)
 
 
 class GpuReadings(Struct, frozen=True):

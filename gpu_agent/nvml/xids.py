@@ -59,6 +59,8 @@ class BadXidRules(ValueError):
     """The overrides file cannot be used; the message says why."""
 
 
+# Classes that ask for something; of the others nothing has to be done.
+COUNTED_CLASSES: tuple[XidClass, ...] = ("application", "driver", "memory", "hardware", "nvlink", "unknown")
 UNKNOWN = XidRule("Unknown Error", "unknown", "contact_support")
 
 

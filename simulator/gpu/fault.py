@@ -12,13 +12,29 @@ from pathlib import Path
 from msgspec import UNSET, UnsetType
 
 from simulator.gpu.load import HW_THERMAL_REASONS, IDLE_REASON, POWER_BRAKE_REASONS, SLOWDOWN_CELSIUS
-from simulator.gpu.state import MAX_XIDS, MIG_INSTANCES, MachineState, Mig, MigInstance, SimulatedGpu, StateFile, Xid
+from simulator.gpu.state import (
+    IDLE_H200,
+    MAX_XIDS,
+    MIG_INSTANCES,
+    MachineState,
+    Mig,
+    MigInstance,
+    Process,
+    SimulatedGpu,
+    StateFile,
+    Xid,
+)
 from wire.settings import whole_number
 
 # Just past where an H200 slows down by itself; as cool as one is without load.
 _HOT_CELSIUS = 93
 _COOL_CELSIUS = 30
 _HOT_MARGIN_CELSIUS, _COOL_MARGIN_CELSIUS = (SLOWDOWN_CELSIUS - celsius for celsius in (_HOT_CELSIUS, _COOL_CELSIUS))
+
+# A process that is there on every machine and is no engine: the first. 6 GiB are a notebook with a small model.
+STRANGER_PID, _STRANGER_BYTES = 1, 6 * 2**30
+# NVML's number for "reset the GPU" (field 230).
+_RESET_ACTION = 1
 
 
 class UnknownGpu(ValueError):
@@ -60,6 +76,27 @@ def throttle(machine: MachineState, index: int) -> None:
     gpu.values |= {"clock_event_reasons": POWER_BRAKE_REASONS}
 
 
+def corrupt(machine: MachineState, index: int) -> None:
+    """Memory of the GPU holds errors that ECC cannot correct, and a row is to be remapped at the next reset."""
+    gpu = _gpu(machine, index)
+    for counter in ("volatile", "aggregate"):
+        for name in (f"ecc_uncorrected_{counter}_errors", f"ecc_uncorrected_{counter}_device_memory_errors"):
+            gpu.values[name] = _whole(gpu, name) + 1
+    gpu.values |= {"remap_pending": 1, "recovery_action": _RESET_ACTION}
+
+
+def crowd(machine: MachineState, index: int) -> None:
+    """A process that belongs to no engine holds memory of the GPU: this one, which nobody takes for an engine."""
+    gpu = _gpu(machine, index)
+    others = [process for process in gpu.processes if process.pid != STRANGER_PID]
+    gpu.processes = [*others, Process(STRANGER_PID, _STRANGER_BYTES)]
+
+
+def unlink(machine: MachineState, index: int) -> None:
+    """The GPU has no NVLink, as a board for PCIe alone."""
+    _gpu(machine, index).values["nvlink_links"] = 0
+
+
 def slice_mig(machine: MachineState, index: int) -> None:
     """MIG on, in as many instances as an H200 has (1g.18gb)."""
     gpu = _gpu(machine, index)
@@ -80,11 +117,22 @@ def recover(machine: MachineState, index: int) -> None:
     """All is well again, as after a reset: MIG off, cool. XIDs that were thrown stay."""
     gpu = _gpu(machine, index)
     gpu.state, gpu.condition, gpu.mig = "ok", "normal", Mig()
+    gpu.processes = [process for process in gpu.processes if process.pid != STRANGER_PID]
     gpu.values |= {
         "temperature_celsius": _COOL_CELSIUS,
         "thermal_margin_celsius": _COOL_MARGIN_CELSIUS,
         "clock_event_reasons": IDLE_REASON,
+        "remap_pending": 0,
+        "recovery_action": 0,
+        "nvlink_links": IDLE_H200["nvlink_links"],
     }
+    # What counts from boot to boot; the aggregate ones stay.
+    gpu.values |= {name: 0 for name in gpu.values if name.startswith("ecc_uncorrected_volatile_")}
+
+
+def _whole(gpu: SimulatedGpu, name: str) -> int:
+    value = gpu.values.get(name, 0)
+    return value if isinstance(value, int) else 0
 
 
 def _gpu(machine: MachineState, index: int) -> SimulatedGpu:
@@ -98,6 +146,9 @@ _FAULTS: dict[str, Callable[[MachineState, int], None]] = {
     "hang": hang,
     "hot": heat,
     "throttle": throttle,
+    "ecc": corrupt,
+    "crowd": crowd,
+    "unlink": unlink,
     "mig": slice_mig,
     "recover": recover,
 }

@@ -25,7 +25,7 @@ class OwnCertificate:
         }
         self.write()
 
-    def write(self) -> None:
+    def write(self, life: datetime.timedelta = datetime.timedelta(days=1)) -> None:
         """Both files are replaced whole."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gateway")])
@@ -37,8 +37,8 @@ class OwnCertificate:
             .issuer_name(name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(hours=1))
-            .not_valid_after(now + datetime.timedelta(days=1))
+            .not_valid_before(min(now, now + life) - datetime.timedelta(hours=1))
+            .not_valid_after(now + life)
             .add_extension(host, critical=False)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .sign(key, hashes.SHA256())

@@ -109,6 +109,28 @@ def test_a_budget_is_of_the_tenants_day_and_its_refusal_says_when_that_ends():
     quotas.take("t", 100, 1)
 
 
+def test_the_used_part_of_a_day_is_told_of_whom_has_a_budget_and_has_asked():
+    clock = Clock()
+    quotas = quotas_of(clock, Tenant(daily_token_budget=100))
+    assert quotas.moment().days == {}
+    quotas.take("t", 40, 1)
+    assert quotas.moment().days == {"t": 0.4}
+    configure(quotas, Tenant(daily_token_budget=50))
+    quotas.take("t", 10, 1)
+    assert quotas.moment().days == {"t": 1.0}
+    clock.ms += 86_400_000
+    assert quotas.moment().days == {"t": 0.0}, "a new day has begun"
+    configure(quotas, Tenant())
+    quotas.take("t", 10, 1)
+    assert quotas.moment().days == {}
+
+
+def test_of_a_share_of_the_budget_the_used_part_is_told():
+    quotas = quotas_of(Clock(), Tenant(daily_token_budget=100), live_gateways=4)
+    quotas.take("t", 20, 1)
+    assert quotas.moment().days == {"t": 0.8}
+
+
 def test_a_share_of_the_budget_is_a_gateways_and_bounds_the_default_output():
     quotas = quotas_of(Clock(), Tenant(daily_token_budget=100, tpm_limit=10_000), live_gateways=4)
     assert quotas.largest_tokens("t") == 25

@@ -22,6 +22,7 @@ from tests.gateway.fleet import (
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLO = "headworks_gateway_slo_requests_total"
+PROMISES = "headworks_gateway_slo_promises_total"
 
 engine = pytest_asyncio.fixture(scripted_engine, loop_scope="module")
 
@@ -56,6 +57,20 @@ async def judged(gateway: RunningGateway) -> tuple[float, float]:
     return await gateway.grown(SLO, pool="main", outcome="met"), await gateway.grown(SLO, outcome="missed")
 
 
+async def test_first_tokens_are_counted_by_how_long_prompts_are(gateway: RunningGateway):
+    sized = "headworks_gateway_sized"
+    async with gateway.post(chat(stream=True)) as answer:
+        await answer.read()
+    await ended(gateway, "ok")
+    assert await gateway.grown(f"{sized}_requests_total", pool="main", size="under_256") == 1
+    assert 0 < await gateway.grown(f"{sized}_prompt_tokens_total", size="under_256") < 256
+    assert 0 < await gateway.grown(f"{sized}_ttft_seconds_total", size="under_256") < 60
+    # Of a whole answer nobody saw the first token.
+    async with gateway.post(chat(stream=False)) as answer:
+        await answer.read()
+    assert await gateway.grown(f"{sized}_requests_total") == 1
+
+
 async def ended(gateway: RunningGateway, outcome: str) -> None:
     async def count() -> float:
         return await gateway.grown("headworks_gateway_requests_total", outcome=outcome)
@@ -82,6 +97,25 @@ async def test_an_answer_is_judged_by_its_own_times(
     await ended(promising, "ok")
     assert await judged(promising) == (float(met), float(not met))
     assert await promising.grown(SLO, priority_class=priority_class, tenant="alpha") == 1
+
+
+@pytest.mark.parametrize(
+    ("priority_class", "broken"), [("interactive", set()), ("batch", {"ttft"}), ("hasty", {"e2e"})]
+)
+async def test_each_promise_is_judged_by_itself(promising: RunningGateway, priority_class: str, broken: set[str]):
+    async with promising.post(chat(stream=True), headers={"X-Priority-Class": priority_class}) as answer:
+        await answer.read()
+    await ended(promising, "ok")
+    for slo in ("ttft", "e2e"):
+        missed = await promising.grown(PROMISES, pool="main", slo=slo, outcome="missed")
+        met = await promising.grown(PROMISES, pool="main", slo=slo, outcome="met")
+        assert (met, missed) == (float(slo not in broken), float(slo in broken))
+
+
+async def test_of_a_failure_no_promise_is_judged(promising: RunningGateway, engine: ScriptedEngine):
+    engine.behave = engine.failing(500)
+    assert (await promising.call(chat()))[0] == 502
+    assert await promising.grown(PROMISES) == 0
 
 
 async def test_a_failure_misses_and_a_refusal_before_an_engine_is_not_judged(
@@ -125,6 +159,25 @@ async def test_tokens_that_came_for_a_client_that_left(gateway: RunningGateway, 
     await ended(gateway, "cancelled")
     assert await gateway.grown("headworks_gateway_cancelled_tokens_total", pool="main", tenant="alpha") == 1
     assert await gateway.grown("headworks_gateway_tokens_after_cancel_total") == 0
+
+
+async def test_an_answer_that_had_begun_and_broke_off_is_told_by_its_engine(
+    gateway: RunningGateway, engine: ScriptedEngine
+):
+    engine.behave = engine.failing(500)
+    assert (await gateway.call(chat(stream=True)))[0] == 502
+    assert await gateway.grown("headworks_gateway_streams_cut_total") == 0, "nothing of it had begun"
+    engine.behave = engine.one_token_then_cut
+    async with gateway.post(chat(stream=True)) as answer:
+        await answer.read()
+    name = next(iter(configuration(engine.url)["engines"]))
+
+    async def cut() -> float:
+        return await gateway.grown(
+            "headworks_gateway_streams_cut_total", pool="main", engine=name, reason="engine_error"
+        )
+
+    await gateway.until(cut, 1, "the stream to be counted as cut")
 
 
 async def test_tokens_that_a_client_had_not_taken_when_it_left_came_after_the_cancel(

@@ -186,6 +186,14 @@ def test_a_client_that_nobody_configured_is_pushed_as_unknown_and_a_removed_tena
     assert sorted(pushed) == ["alpha", "unknown"]
 
 
+def test_the_cut_streams_of_a_removed_engine_are_not_pushed():
+    metrics = Metrics()
+    there = next(iter(configuration("http://127.0.0.1:1")["engines"]))
+    for engine in (there, "removed"):
+        metrics.stream_cut("main", engine, "engine_error")
+    assert {labels["engine"] for labels in pushed_of(metrics) if "engine" in labels} == {there}
+
+
 def test_a_removed_model_is_not_pushed():
     metrics = Metrics()
     for model in (MODEL, "acme/removed"):

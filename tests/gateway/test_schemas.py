@@ -105,6 +105,9 @@ async def test_schemas_that_an_engine_had_to_compile_are_counted_once_each(
     await limit(gateway, max_bytes=10)
     assert await gateway.refusal(formed(schema("c"))) == (400, "schema_too_large")
     assert (await unseen("alpha"), await unseen("beta")) == (2, 0)
+    assert (await gateway.call(chat()))[0] == 200
+    constrained = "headworks_gateway_constrained_requests_total"
+    assert [await gateway.grown(constrained, pool="main", tenant=tenant) for tenant in ("alpha", "beta")] == [3, 1]
 
 
 async def test_a_field_that_vllm_ignores_is_refused_where_vllm_would_ignore_it(

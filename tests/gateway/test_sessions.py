@@ -399,6 +399,28 @@ async def test_calls_of_sessions_are_counted_without_any_limit(gateway: RunningG
     assert requested == requests + 3
 
 
+async def test_the_busiest_session_of_a_tenant_is_told_without_any_limit(
+    gateway: RunningGateway, engine: ScriptedEngine
+):
+    await gateway.publish(shared_configuration(engine.url))
+    busy, quiet = session(), session()
+    for mine, calls in ((busy, 4), (quiet, 1)):
+        for _ in range(calls):
+            assert (await gateway.call(chat(), tenant="beta", headers=mine))[0] == 200
+    most = await gateway.metric("headworks_gateway_session_calls_highest", tenant="beta")
+    assert most == 4
+    # The engine tells 9 tokens a call.
+    assert await gateway.metric("headworks_gateway_session_tokens_highest", tenant="beta") == 36
+
+
+async def test_a_loop_is_counted_where_nothing_bounds_it(gateway: RunningGateway, engine: ScriptedEngine):
+    await gateway.publish(shared_configuration(engine.url))
+    loops = await gateway.metric("headworks_gateway_repeated_tool_calls_total", tenant="beta")
+    for times in (2, 3, 4):
+        assert (await gateway.call(looping(times), tenant="beta", headers=session()))[0] == 200
+    assert await gateway.metric("headworks_gateway_repeated_tool_calls_total", tenant="beta") == loops + 2
+
+
 async def test_a_tenant_that_is_removed_while_its_body_comes_leaves_no_session(
     gateway: RunningGateway, engine: ScriptedEngine
 ):

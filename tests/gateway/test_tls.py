@@ -9,11 +9,14 @@ import signal
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from gateway.certificate_end import ends_at
+from gateway.server import Certificate
 from tests.gateway.certificates import OwnCertificate
 from tests.gateway.fleet import (
     DONE,
@@ -108,6 +111,11 @@ async def test_a_stream_that_is_reset_leaves_the_others_of_its_connection_alone(
         for stream in (streams[0], streams[2]):
             assert (await stream.end()).endswith(DONE)
             assert not stream.was_reset
+
+
+async def test_the_end_of_the_certificate_is_among_the_metrics(secure: RunningGateway, certificate: OwnCertificate):
+    told = await secure.metric("headworks_gateway_certificate_expiry_time_seconds")
+    assert told == ends_at(Certificate(certificate.chain, certificate.key)) > time.time()
 
 
 async def test_a_new_certificate_serves_new_connections_and_running_streams_end(

@@ -126,3 +126,11 @@ def test_it_never_holds_more_than_it_may_and_forgets_each_once(most: int, uses: 
         assert heard.began.total() - heard.forgotten.total() == len(book)
     book.sweep(lambda tenant: 0, now_ms + IDLE_MS)
     assert heard.began == heard.forgotten
+
+
+def test_it_tells_which_sessions_were_used_lately():
+    book = Heard().book(10)
+    book.find("alpha", "old", IDLE_MS, 0)
+    fresh = [book.find("alpha", name, IDLE_MS, 500) for name in ("a", "b")]
+    book.find("beta", "old", IDLE_MS, 100)
+    assert {tenant: sorted(map(id, used)) for tenant, used in book.used_since(500)} == {"alpha": sorted(map(id, fresh))}

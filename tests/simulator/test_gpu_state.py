@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulator.gpu import fault
 from simulator.gpu.drive import running_requests
 from simulator.gpu.load import HW_THERMAL_REASONS, POWER_BRAKE_REASONS, GpuModel, Load, Wander
-from simulator.gpu.state import MAX_XIDS, StateFile, healthy_machine
+from simulator.gpu.state import MAX_XIDS, Process, StateFile, healthy_machine
 
 
 @pytest.fixture
@@ -211,3 +211,34 @@ def test_values_stay_what_nvml_may_say(steps, seed):
 )
 def test_running_requests_are_read_off_an_engines_page(page, running):
     assert running_requests(page) == running
+
+
+def test_an_uncorrectable_error_counts_and_asks_for_a_reset_until_that_is_done():
+    machine = healthy_machine(2)
+    fault.corrupt(machine, 1)
+    fault.corrupt(machine, 1)
+    values = machine.gpus[1].values
+    assert values["ecc_uncorrected_volatile_errors"] == values["ecc_uncorrected_volatile_device_memory_errors"] == 2
+    assert (values["remap_pending"], values["recovery_action"]) == (1, 1)
+    assert machine.gpus[0] == healthy_machine(2).gpus[0]
+    fault.recover(machine, 1)
+    assert values["ecc_uncorrected_volatile_errors"] == values["recovery_action"] == values["remap_pending"] == 0
+    assert values["ecc_uncorrected_aggregate_errors"] == 2
+
+
+def test_a_stranger_holds_memory_beside_the_processes_that_were_there_and_leaves_alone():
+    machine = healthy_machine(1)
+    machine.gpus[0].processes = [Process(4711, 2**30)]
+    fault.crowd(machine, 0)
+    fault.crowd(machine, 0)
+    assert [each.pid for each in machine.gpus[0].processes] == [4711, fault.STRANGER_PID]
+    fault.recover(machine, 0)
+    assert [each.pid for each in machine.gpus[0].processes] == [4711]
+
+
+def test_a_gpu_without_nvlink_has_it_again_when_it_recovers():
+    machine = healthy_machine(1)
+    fault.unlink(machine, 0)
+    assert machine.gpus[0].values["nvlink_links"] == 0
+    fault.recover(machine, 0)
+    assert machine == healthy_machine(1)

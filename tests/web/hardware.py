@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.alerts.models import Incident, Receiver
-from controlplane.alerts.services import incidents
+from controlplane.alerts.services import alerts
 from controlplane.alerts.services.receivers import RECEIVERS
 from controlplane.core.changes import UnitOfWork
 from controlplane.fleet.models import Engine, Gpu, Node
@@ -72,7 +72,7 @@ def fault(on: str, title: str = "XID 79 on GPU 3", *, severity: str = "critical"
     """An incident of a node, as an event of its agent opens it."""
     at: datetime = timezone.now() - timedelta(seconds=ago_seconds)
     with transaction.atomic():
-        incident, _new = incidents.open_incident(
+        alert, _new = alerts.open_alert(
             labels={"alertname": "GpuXid", "node": on, "gpu": title},
             source="event",
             severity=severity,
@@ -81,4 +81,4 @@ def fault(on: str, title: str = "XID 79 on GPU 3", *, severity: str = "critical"
             at=at,
             text=title,
         )
-    return incident
+    return alert.incident

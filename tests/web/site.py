@@ -54,6 +54,8 @@ class Site:
             "HEADWORKS_PORT": url.rpartition(":")[2],
             "HEADWORKS_DATABASE_URL": "",
             "HEADWORKS_REDIS_URL": "",
+            # Rules are a test's own.
+            "HEADWORKS_RULE_PACK": "off",
             # Nodes here (`JoinedTarget`) follow their streams and report nothing: silent, and not lost.
             "HEADWORKS_TARGET_SILENT_SECONDS": "3600",
         }

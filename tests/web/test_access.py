@@ -11,16 +11,20 @@ from django.test import Client
 from django.urls import URLPattern
 
 from controlplane.alerts.models import DeliveryState
+from controlplane.alerts.services.rules import RULES
 from controlplane.api.api import api
 from controlplane.configs import publisher
 from controlplane.core.models import AuditEntry, Role
 from controlplane.fleet.services import acts
 from controlplane.tenants import services as tenants
 from controlplane.web.urls import urlpatterns
+from tests.web.alerting import quiet
 from tests.web.batches import batch_of
 from tests.web.conftest import new_target, write
+from tests.web.diagnosed import found, numbers_of, policy
 from tests.web.hardware import fault, node, receiver
 from tests.web.model_files import with_manifest
+from tests.web.repairing import repair_of
 from tests.web.rolling import restart_of
 from tests.web.telling import refusal
 from tests.web.trying import done_run, waiting_run
@@ -60,20 +64,61 @@ PAGES = {
     "cancel_act": ("/acts/{act}/cancel/", Role.OPERATOR),
     "model_files": ("/model-files/", Role.VIEWER),
     "ask_model_files": ("/model-files/check/?model=meta-llama/Llama-3.1-8B", Role.OPERATOR),
+    "diagnosis": ("/diagnosis/", Role.VIEWER),
+    "finding": ("/diagnosis/findings/{finding}/", Role.VIEWER),
+    "change_lever": ("/diagnosis/findings/{finding}/kv_admit/apply/?of={lever}", Role.OPERATOR),
+    "levers": ("/diagnosis/levers/", Role.VIEWER),
+    "new_lever_policy": ("/diagnosis/policies-new/", Role.ADMIN),
+    "edit_lever_policy": ("/diagnosis/policies/kv/edit/", Role.ADMIN),
+    "delete_lever_policy": ("/diagnosis/policies/kv/delete/", Role.ADMIN),
     "rollouts": ("/rollouts/", Role.VIEWER),
     "rollout": ("/rollouts/{rollout}/", Role.VIEWER),
     "change_rollout": ("/rollouts/{rollout}/pause/", Role.OPERATOR),
     "incidents": ("/incidents/", Role.VIEWER),
     "incident": ("/incidents/{incident}/", Role.VIEWER),
     "resolve_incident": ("/incidents/{incident}/resolve/", Role.OPERATOR),
+    "incident_evidence": ("/incidents/{incident}/evidence/", Role.VIEWER),
+    "acknowledge_incident": ("/incidents/{incident}/acknowledge/", Role.OPERATOR),
+    "assign_incident": ("/incidents/{incident}/assign/", Role.OPERATOR),
+    "snooze_incident": ("/incidents/{incident}/snooze/", Role.OPERATOR),
+    "comment_on_incident": ("/incidents/{incident}/comment/", Role.OPERATOR),
+    "silences": ("/silences/", Role.VIEWER),
+    "new_silence": ("/silences-new/?incident={incident}", Role.OPERATOR),
+    "edit_silence": ("/silences/quiet/edit/", Role.OPERATOR),
+    "expire_silence": ("/silences/quiet/expire/", Role.OPERATOR),
+    "maintenance_windows": ("/maintenance-windows/", Role.VIEWER),
+    "new_window": ("/maintenance-windows-new/", Role.OPERATOR),
+    "edit_window": ("/maintenance-windows/quiet/edit/", Role.OPERATOR),
+    "delete_window": ("/maintenance-windows/quiet/delete/", Role.OPERATOR),
+    "alert_routes": ("/alert-routes/?labels=alertname%3DX&source=rule", Role.VIEWER),
+    "new_alert_route": ("/alert-routes-new/", Role.ADMIN),
+    "edit_alert_route": ("/alert-routes/quiet/edit/", Role.ADMIN),
+    "delete_alert_route": ("/alert-routes/quiet/delete/", Role.ADMIN),
+    "new_inhibition": ("/inhibitions-new/", Role.ADMIN),
+    "edit_inhibition": ("/inhibitions/quiet/edit/", Role.ADMIN),
+    "delete_inhibition": ("/inhibitions/quiet/delete/", Role.ADMIN),
     "resend_delivery": ("/deliveries/{delivery}/resend/", Role.OPERATOR),
     "edit_policy": ("/cordon-policy/edit/", Role.ADMIN),
     "receivers": ("/receivers/", Role.VIEWER),
-    "new_receiver": ("/receivers-new/", Role.ADMIN),
+    "receiver": ("/receivers/oncall/", Role.VIEWER),
+    "new_receiver": ("/receivers-new/?kind=webhook", Role.ADMIN),
+    "resend_failed": ("/receivers/oncall/resend-failed/", Role.OPERATOR),
     "edit_receiver": ("/receivers/oncall/edit/", Role.ADMIN),
     "switch_receiver": ("/receivers/oncall/switch/", Role.ADMIN),
     "rotate_secret": ("/receivers/oncall/rotate-secret/", Role.ADMIN),
     "test_receiver": ("/receivers/oncall/test/", Role.ADMIN),
+    "repairs": ("/repairs/", Role.VIEWER),
+    "cancel_repair": ("/repairs/{repair}/cancel/", Role.OPERATOR),
+    "begin_repair": ("/repairs/{repair}/begin/", Role.OPERATOR),
+    "reset_repair_breaker": ("/repairs-breaker/reset/", Role.OPERATOR),
+    "set_repair_mode": ("/repairs-mode/act/", Role.ADMIN),
+    "rules": ("/rules/", Role.VIEWER),
+    "new_rule": ("/rules-new/", Role.OPERATOR),
+    "import_rules": ("/rules-import/", Role.OPERATOR),
+    "rule": ("/rules/Full/", Role.VIEWER),
+    "edit_rule": ("/rules/Full/edit/", Role.OPERATOR),
+    "switch_rule": ("/rules/Full/switch/", Role.OPERATOR),
+    "delete_rule": ("/rules/Full/delete/", Role.OPERATOR),
     "batches": ("/batches/", Role.VIEWER),
     "cancel_batch": ("/batches/{batch}/cancel/", Role.OPERATOR),
     "decisions": ("/decisions/", Role.VIEWER),
@@ -81,6 +126,8 @@ PAGES = {
     "planner": ("/planner/", Role.VIEWER),
     "plan_fan_out": ("/planner/fan-out/", Role.VIEWER),
     "plan_promise": ("/planner/promise/", Role.VIEWER),
+    "runbooks": ("/docs/runbooks/", Role.VIEWER),
+    "runbook": ("/docs/runbooks/kv-cache-full/", Role.VIEWER),
     "recording_rules": ("/recording-rules/", Role.VIEWER),
     "edit_recording_rules": ("/recording-rules/edit/", Role.OPERATOR),
     "reset_recording_rules": ("/recording-rules/reset/", Role.OPERATOR),
@@ -117,12 +164,15 @@ def fleet(acme: str) -> dict[str, object]:
     refusal("r-1")
     batch = batch_of("acme")
     version = passive_version("chat")
+    write(lambda unit: RULES.create(unit, "Full", {"expr": "kv > 0.9"}))
     with_manifest("rack-1", state="partial")
     act = write(lambda unit: acts.create(unit, {"action": "sleep", "engine": "llama-a"}))
+    policy("kv")
+    quiet("quiet")
     return {
-        "rollout": restart_of("llama-a").pk,
+        "rollout": restart_of("llama-a").pk, "finding": (finding := found()).pk, "lever": numbers_of(finding),
         "what_if": waiting_run().pk, "tried": done_run("chat").pk,
-        "act": act.act_id, "batch": batch.pk, "version": version,
+        "act": act.act_id, "repair": repair_of("rack-1").pk, "batch": batch.pk, "version": version,
         "key": key.pk, "target": target.pk, "change": change, "incident": incident.pk, "delivery": failed.pk,
     }  # fmt: skip
 
@@ -227,6 +277,9 @@ def test_each_page_shows_a_rest_call_that_exists(name: str, fleet: dict[str, obj
             "new_tenant", "new_what_if", "edit_tenant", "give_temporary_limits", "choose_act", "ask_act", "unblock_key",
             "uncordon_node", "uncordon_engine", "edit_policy", "edit_receiver", "edit_recording_rules",
             "reset_recording_rules", "bring_version_back", "plan_fan_out", "plan_promise",
+            "new_lever_policy", "edit_lever_policy", "new_rule", "edit_rule", "import_rules",
+            "assign_incident", "snooze_incident", "comment_on_incident", "new_silence", "edit_silence", "new_window",
+            "edit_window", "new_alert_route", "edit_alert_route", "new_inhibition", "edit_inhibition",
         }  # fmt: skip
     calls = api.get_openapi_schema()["paths"].items()
     for method, path in lines:

@@ -16,7 +16,7 @@ from django.utils.html import escape
 
 from controlplane.alerts import health
 from controlplane.alerts.models import Delivery, DeliveryState, Incident, IncidentState, Receiver
-from controlplane.alerts.services import deliveries, incidents, policy
+from controlplane.alerts.services import deliveries, incident_acts, incidents, policy
 from controlplane.configs import publisher
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.services import NODES
@@ -31,7 +31,7 @@ MARKUP = "<script>alert(1)</script>"
 
 def resolve(incident: Incident) -> None:
     with transaction.atomic():
-        incidents.resolve_incident(incident, timezone.now(), "over")
+        incident_acts.end(incident, timezone.now(), "over")
 
 
 def titles(page: str) -> list[str]:

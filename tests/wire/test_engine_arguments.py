@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wire.engine_arguments import differing
+from wire.engine_arguments import differing, value_of, whole_of
 
 SAME = [
     ("max-num-seqs", 256, {"max_num_seqs": "256"}),
@@ -60,3 +60,26 @@ def test_an_engine_that_was_started_as_desired_differs_in_nothing(desired):
     desired = {name: value for name, value in desired.items() if name not in short}
     reported = {name.replace("-", "_"): str(value) for name, value in desired.items()}
     assert differing(desired, reported) == {}
+
+
+@pytest.mark.parametrize(
+    ("actual", "value"),
+    [
+        ({"max_num_seqs": "256"}, 256),
+        ({"max-num-seqs": "8K"}, 8192),
+        # What stands on the command line goes before what the engine says of itself.
+        ({"scheduler_config.max_num_seqs": "128", "max_num_seqs": "64"}, 64),
+        ({"scheduler_config.max_num_seqs": "128"}, 128),
+        ({}, None),
+        *(({"max_num_seqs": text}, None) for text in ("", "many", "0", "-5", "1.5", "1e400", "NaN", "Infinity")),
+    ],
+)
+def test_a_whole_number_is_read_however_it_is_written(actual, value):
+    assert whole_of("max-num-seqs", actual) == value
+
+
+def test_a_value_is_read_under_its_short_name_and_as_a_switch():
+    assert whole_of("tensor-parallel-size", {"tp": "4"}) == 4
+    assert value_of("enforce-eager", {"enforce_eager": "True"}) == "true"
+    assert value_of("enable-lora", {"no_enable_lora": "true"}) == "false"
+    assert value_of("enforce-eager", {}) is None

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from django.db import models
 
-from controlplane.alerts.models.incidents import Incident
+from controlplane.alerts.models.incidents import Alert, Incident
 from controlplane.alerts.models.severity import Severity
 
 
@@ -26,6 +26,8 @@ class NodeEvent(models.Model):
     severity = models.CharField(max_length=16, choices=Severity.choices)
     detail = models.CharField(max_length=2000)
     incident = models.ForeignKey(Incident, null=True, on_delete=models.SET_NULL, related_name="events")
+    # The alert that it opened, fed or ended.
+    alert = models.ForeignKey(Alert, null=True, on_delete=models.SET_NULL, related_name="events")
 
     class Meta:
         constraints: ClassVar = [

@@ -16,21 +16,28 @@ class IncidentState(models.TextChoices):
     RESOLVED = "resolved", _("resolved")
 
 
-class Incident(models.Model):
-    """One cause, from the first sign of it until it is gone. At most one is firing for a fingerprint."""
+class AlertSource(models.TextChoices):
+    EVENT = "event", _("event")
+    RULE = "rule", _("rule")
 
-    # What makes two signs the same cause: a hash of `labels`.
+
+class Incident(models.Model):
+    """One cause, from the first sign of it until it is gone: a group of alerts. At most one is firing for a
+    fingerprint."""
+
+    # What makes two alerts one group: a hash of `labels`, and of the route that groups by them.
     fingerprint = models.CharField(max_length=64, db_index=True)
-    source = models.CharField(max_length=16, choices=[("event", _("event")), ("rule", _("rule"))])
+    # Of its first alert.
+    source = models.CharField(max_length=16, choices=AlertSource.choices)
     severity = models.CharField(max_length=16, choices=Severity.choices)
     title = models.CharField(max_length=200)
-    # As Alertmanager has them: `alertname` and what it is about (node, gpu, engine, pool, tenant, …).
+    # Those of its alerts' labels that group them.
     labels = models.JSONField(default=dict)
     annotations = models.JSONField(default=dict)
     state = models.CharField(max_length=16, choices=IncidentState.choices, default=IncidentState.FIRING)
     started_at = models.DateTimeField(db_index=True)
     resolved_at = models.DateTimeField(null=True)
-    # The node that it is about, for its page; empty where there is none.
+    # The node that all of it is about, for its page; empty where there is none.
     node = models.CharField(max_length=63, blank=True, db_index=True)
     # The route that grouped it; empty: none matched.
     route = models.CharField(max_length=63, blank=True)
@@ -41,6 +48,8 @@ class Incident(models.Model):
     snoozed_until = models.DateTimeField(null=True)
     # When its receivers are looked at next: a group that waits, that changed, or that is to be repeated.
     notify_at = models.DateTimeField(null=True, db_index=True)
+    # When it was looked at last and somebody was told.
+    told_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints: ClassVar = [
@@ -56,6 +65,7 @@ class Alert(models.Model):
 
     incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="alerts")
     fingerprint = models.CharField(max_length=64, db_index=True)
+    source = models.CharField(max_length=16, choices=AlertSource.choices)
     severity = models.CharField(max_length=16, choices=Severity.choices)
     title = models.CharField(max_length=200)
     # As Alertmanager has them, `alertname` among them.
@@ -64,7 +74,7 @@ class Alert(models.Model):
     state = models.CharField(max_length=16, choices=IncidentState.choices, default=IncidentState.FIRING)
     started_at = models.DateTimeField()
     resolved_at = models.DateTimeField(null=True)
-    # Why nobody is told of it just now, such as {"silence": ["7"], "inhibition": ["node-down"], "window": []}.
+    # Why nobody is told of it just now, such as {"silence": ["7"], "inhibition": ["node-down"]}; empty: people are.
     muted_by = models.JSONField(default=dict)
 
     class Meta:
@@ -80,7 +90,8 @@ class IncidentEntry(models.Model):
 
     incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="entries")
     at = models.DateTimeField()
-    # started, event, severity, cordoned, not_cordoned, uncordoned, delivered, delivery_failed, resolved.
+    # started, event, alerts, alerts_ended, severity, muted, acknowledged, assigned, snoozed, comment, cordoned,
+    # not_cordoned, uncordoned, delivered, delivery_failed, resolved.
     kind = models.CharField(max_length=32)
     text = models.CharField(max_length=2000)
     # Names and numbers behind the text, such as {"revision": 12} or {"receiver": "oncall"}.

@@ -5,7 +5,13 @@ Matchers are written as Alertmanager writes them: `severity="critical"`, `pool=~
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
+
+from controlplane.alerts.models.incidents import Incident, IncidentState
+from controlplane.alerts.models.receivers import Receiver
+from controlplane.alerts.models.severity import Severity
 
 
 class AlertRoute(models.Model):
@@ -39,6 +45,9 @@ class Inhibition(models.Model):
     target_matchers = models.JSONField(default=list)
     equal = models.JSONField(default=list)
     enabled = models.BooleanField(default=True)
+    # The pack that brought it, and the hash of how it did: one that a person changed is left as it is.
+    pack = models.CharField(max_length=63, blank=True)
+    pack_hash = models.CharField(max_length=64, blank=True)
 
     def __str__(self) -> str:
         return self.name
@@ -72,3 +81,23 @@ class MaintenanceWindow(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class LastTold(models.Model):
+    """What a receiver was last told of an incident: what keeps it from being told the same again.
+
+    As Alertmanager's notification log. Written with the message, in one transaction.
+    """
+
+    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="told")
+    receiver = models.ForeignKey(Receiver, on_delete=models.CASCADE, related_name="+")
+    status = models.CharField(max_length=16, choices=IncidentState.choices)
+    # Keys of the alerts that fired, as the message had them.
+    alerts = models.JSONField(default=list)
+    severity = models.CharField(max_length=16, choices=Severity.choices)
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["incident", "receiver"], name="one_last_told_a_receiver")
+        ]

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from controlplane.alerts.models.incidents import Incident, IncidentState
 from controlplane.alerts.models.severity import Severity
@@ -43,8 +44,13 @@ class Receiver(models.Model):
     # Its breaker: attempts that failed one after the other, and until when it is left alone.
     failures_in_a_row = models.PositiveIntegerField(default=0)
     open_until = models.DateTimeField(null=True)
-    # Of a heartbeat: when the next one is due.
+    # Of a kind that is told something by the clock (heartbeat, alertmanager): when it is due next.
     heartbeat_due_at = models.DateTimeField(null=True)
+    # Its rate: when a bucket of `rate_limit_per_minute` messages is full again (rate.py).
+    bucket_full_at = models.DateTimeField(null=True)
+    # When it last took something, and what went wrong with the last that it did not; empty: it took that.
+    last_taken_at = models.DateTimeField(null=True)
+    last_error = models.CharField(max_length=500, blank=True)
 
     def __str__(self) -> str:
         return self.name
@@ -54,6 +60,18 @@ class DeliveryState(models.TextChoices):
     WAITING = "waiting", _("waiting")
     DELIVERED = "delivered", _("delivered")
     FAILED = "failed", _("failed")
+    # Not sent: a later message about the same incident says what this one would have said.
+    OVERTAKEN = "overtaken", _("overtaken")
+
+
+class Occasion(models.TextChoices):
+    """Why a message about an incident is sent."""
+
+    FIRST = "first", pgettext_lazy("message", "first")
+    CHANGED = "changed", pgettext_lazy("message", "changed")
+    REPEAT = "repeat", pgettext_lazy("message", "repeat")
+    ACKNOWLEDGED = "acknowledged", pgettext_lazy("message", "acknowledged")
+    RESOLVED = "resolved", pgettext_lazy("message", "resolved")
 
 
 class Delivery(models.Model):
@@ -66,10 +84,9 @@ class Delivery(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="deliveries")
     receiver = models.ForeignKey(Receiver, on_delete=models.CASCADE, related_name="deliveries")
-    # The nth message about this incident to this receiver, and why it is sent: first, changed, repeat, acknowledged,
-    # resolved.
+    # The nth message about this incident to this receiver, and why it is sent.
     number = models.PositiveIntegerField(default=1)
-    occasion = models.CharField(max_length=16, default="first")
+    occasion = models.CharField(max_length=16, choices=Occasion.choices, default=Occasion.FIRST)
     # A hash of which alerts fired when it was written: one that would say the same is not sent before its time.
     digest = models.CharField(max_length=64, blank=True)
     # Of the incident, as the message says it.
@@ -83,7 +100,7 @@ class Delivery(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["incident", "receiver", "status"], name="one_delivery_a_status")
+            models.UniqueConstraint(fields=["incident", "receiver", "number"], name="one_delivery_a_number")
         ]
 
 

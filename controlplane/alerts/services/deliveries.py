@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection, Sequence
 
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Max, Q
 from django.utils import timezone
 
 from controlplane.alerts import models as rows
+from controlplane.alerts.breaker import ALERTNAME
+from controlplane.alerts.receivers.registry import channel_of
 from controlplane.alerts.waking import wake_on_commit
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
@@ -18,48 +21,68 @@ from wire.canonical import Document
 from wire.problems import Problem
 
 NOUN = "delivery"
+# One write's worth: what is beyond it failed as well, and is sent by the next call.
+RESENT_AT_ONCE = 1000
 _FIRING = rows.IncidentState.FIRING
 _WAITING, _DELIVERED, _FAILED = rows.DeliveryState.WAITING, rows.DeliveryState.DELIVERED, rows.DeliveryState.FAILED
 
 
-def enqueue(incident: rows.Incident, status: str) -> int:
-    """Write the messages that this asks for, in the caller's transaction; how many. Its commit wakes the worker.
+def enqueue(
+    incident: rows.Incident, receivers: Sequence[rows.Receiver], *, occasion: str, status: str, digest: str = ""
+) -> int:
+    """Write a message to each of these receivers, in the caller's transaction; how many. Its commit wakes the worker.
 
-    "firing" goes to every enabled receiver that is not above the incident's severity; called again, after the severity
-    rose, to those that are reached now. "resolved" goes to those that a "firing" was written for, also where it failed;
-    to one that is off it waits, as the "firing" may.
+    `occasion` is why (models.Occasion), `status` the incident's, `digest` of which alerts fired. Left out are receivers
+    that are gone since, that the incident itself says fail, and those whose kind has no word for the occasion.
     """
-    receivers = _held_receivers()
-    told = set(incident.deliveries.filter(status=_FIRING).values_list("receiver_id", flat=True))
-    if status == _FIRING:
-        wanted = [one for one in receivers if one.pk not in told and _reaches(incident, one)]
-    else:
-        wanted = [one for one in receivers if one.pk in told and one.send_resolved]
+    # Held, so that of two that write at once none takes the other's number.
+    list(rows.Incident.objects.select_for_update(no_key=True).filter(pk=incident.pk).values_list("pk"))
+    about = _failing_receivers(incident)
+    wanted = [one for one in _held({one.pk for one in receivers}) if _takes(one, occasion, about)]
+    written = incident.deliveries.values_list("receiver").annotate(Max("number")).order_by()
+    last: dict[int, int] = dict(written.filter(receiver__in=wanted))
     now = timezone.now()
     rows.Delivery.objects.bulk_create(
-        [rows.Delivery(incident=incident, receiver=one, status=status, created_at=now, due_at=now) for one in wanted],
-        ignore_conflicts=True,
+        rows.Delivery(
+            incident=incident,
+            receiver=one,
+            number=last.get(one.pk, 0) + 1,
+            occasion=occasion,
+            digest=digest,
+            status=status,
+            created_at=now,
+            due_at=now,
+        )
+        for one in wanted
     )
     if wanted:
         wake_on_commit()
     return len(wanted)
 
 
-def _held_receivers() -> list[rows.Receiver]:
-    """All of them; none is deleted before the rows that are written for it are there.
+def _held(ids: Collection[int]) -> list[rows.Receiver]:
+    """Those that are still there; none is deleted before the rows that are written for it are there.
 
     The lock is one that many share: of two transactions that each hold incidents, none waits for the other here.
     """
-    receivers = rows.Receiver.objects.order_by("pk")
-    if connection.vendor != "postgresql":
+    receivers = rows.Receiver.objects.filter(pk__in=ids).order_by("pk")
+    if connection.vendor != "postgresql" or not ids:
         return list(receivers)
     query, parameters = receivers.query.sql_with_params()
     return list(rows.Receiver.objects.raw(f"{query} FOR KEY SHARE", parameters))
 
 
-def _reaches(incident: rows.Incident, receiver: rows.Receiver) -> bool:
-    reached = rows.Severity(incident.severity).rank >= rows.Severity(receiver.min_severity).rank
-    return receiver.enabled and reached
+def _takes(receiver: rows.Receiver, occasion: str, about: Collection[str]) -> bool:
+    channel = channel_of(receiver.kind)
+    if not channel.takes_incidents or receiver.name in about:
+        return False
+    return occasion != rows.Occasion.ACKNOWLEDGED or channel.takes_acknowledged
+
+
+def _failing_receivers(incident: rows.Incident) -> set[str]:
+    """Names of the receivers that the incident says fail."""
+    alerts = incident.alerts.filter(labels__alertname=ALERTNAME).values_list("labels", flat=True)
+    return {labels.get("receiver", "") for labels in alerts}
 
 
 def resend(unit: UnitOfWork, delivery_id: uuid.UUID) -> rows.Delivery:
@@ -72,6 +95,17 @@ def resend(unit: UnitOfWork, delivery_id: uuid.UUID) -> rows.Delivery:
             f"{row.receiver.name} has had a later message about the same labels, which this one would contradict",
             code="out_of_date",
         )
+    return _again(unit, row)
+
+
+def resend_failed(unit: UnitOfWork, receiver: rows.Receiver) -> list[rows.Delivery]:
+    """Send anew each message to the receiver that failed and that no later one would be contradicted by."""
+    failed = rows.Delivery.objects.select_related("incident", "receiver").filter(receiver=receiver, state=_FAILED)
+    held = failed.select_for_update(of=("self",)).order_by("created_at", "pk")[:RESENT_AT_ONCE]
+    return [_again(unit, row) for row in held if not _told_more_since(row)]
+
+
+def _again(unit: UnitOfWork, row: rows.Delivery) -> rows.Delivery:
     before = describe(row)
     row.state, row.created_at = _WAITING, timezone.now()
     row.due_at = row.created_at
@@ -87,7 +121,7 @@ def _told_more_since(row: rows.Delivery) -> bool:
     )
     later = Q(incident__gt=row.incident_id)
     if row.status == _FIRING:
-        later |= Q(incident=row.incident_id, status=rows.IncidentState.RESOLVED)
+        later |= Q(incident=row.incident_id, number__gt=row.number)
     return told.filter(later).exists()
 
 
@@ -126,6 +160,8 @@ def describe(row: rows.Delivery) -> Document:
         "receiver": row.receiver.name,
         "incident": row.incident_id,
         "title": row.incident.title,
+        "number": row.number,
+        "occasion": row.occasion,
         "status": row.status,
         "state": row.state,
         "created_at": f.iso(row.created_at),
@@ -133,4 +169,15 @@ def describe(row: rows.Delivery) -> Document:
         "attempts": row.attempts,
         "last_error": row.last_error or None,
         "delivered_at": f.iso(row.delivered_at),
+    }
+
+
+def describe_attempt(row: rows.DeliveryAttempt) -> Document:
+    return {
+        "number": row.number,
+        "at": f.iso(row.at),
+        "took_ms": row.took_ms,
+        "reason": row.reason,
+        "status": row.status,
+        "text": row.text,
     }

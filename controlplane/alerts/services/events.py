@@ -1,4 +1,4 @@
-"""Events of nodes: each counts once, and opens, feeds or ends its incident in the transaction that stores it."""
+"""Events of nodes: each counts once, and opens, feeds or ends its alert in the transaction that stores it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from controlplane import settings_rows
 from controlplane.alerts import health
 from controlplane.alerts import models as rows
 from controlplane.alerts.health import Verdict, judge
-from controlplane.alerts.services import incidents, policy
+from controlplane.alerts.services import alerts, incidents, notifying, policy
+from controlplane.alerts.services.alert_lock import lock_alerts
+from controlplane.alerts.services.alerts import NewAlert
 from controlplane.alerts.services.cordons import cordon_for
 from controlplane.configs.lock import lock_configuration
 from controlplane.core import fields as f
@@ -40,11 +42,15 @@ def take_events(node: str, events: Sequence[Event], now: datetime) -> None:
             lock_configuration()
         # One body of a node at a time, so that none acts on half of what another stores.
         NODES.lock(node)
+        lock_alerts()
         fresh = sorted(_unknown(node, fresh), key=_believed_at)
         rows.NodeEvent.objects.bulk_create(fresh)
+        opened = set()
         for row in fresh:
-            _act(row, now, locked=may_cordon)
-        rows.NodeEvent.objects.bulk_update([row for row in fresh if row.incident_id], ["incident"])
+            opened |= _act(row, now, locked=may_cordon)
+        rows.NodeEvent.objects.bulk_update([row for row in fresh if row.incident_id], ["incident", "alert"])
+        # Once for all of them: what one of them caused is told with it, and by it alone.
+        notifying.look_now(opened, now)
 
 
 def take_gateway_events(gateway: str, events: Sequence[Event], now: datetime) -> None:
@@ -82,25 +88,28 @@ def _believed_at(event: rows.NodeEvent) -> datetime:
     return health.believed_at(event.at, event.received_at, oldest)
 
 
-def _act(event: rows.NodeEvent, now: datetime, *, locked: bool) -> None:
-    verdict = judge(event)
+def _act(event: rows.NodeEvent, now: datetime, *, locked: bool) -> set[int]:
+    """Answers which incidents are to be looked at."""
+    verdict, opened = judge(event), set[int]()
     if verdict.labels is not None:
-        _open(event, verdict, verdict.labels, now, locked=locked)
+        opened = _open(event, verdict, verdict.labels, now, locked=locked)
     for labels in verdict.resolves:
         _resolve(event, labels)
+    return opened
 
 
-def _open(event: rows.NodeEvent, verdict: Verdict, labels: dict[str, str], now: datetime, *, locked: bool) -> None:
+def _open(event: rows.NodeEvent, verdict: Verdict, labels: dict[str, str], now: datetime, *, locked: bool) -> set[int]:
     at = _believed_at(event)
     if _is_over(event, at):
         log.info("event %s of %s came late: its subject has recovered since", event.kind, event.node)
-        return
-    last = rows.Incident.objects.filter(fingerprint=incidents.fingerprint(labels)).order_by("-pk").first()
+        return set()
+    alike = rows.Alert.objects.filter(fingerprint=incidents.fingerprint(labels)).select_related("incident")
+    last = alike.order_by("-pk").first()
     if last is not None and last.resolved_at is not None and at < last.resolved_at - health.CLOCK_SKEW:
-        log.info("event %s of %s came late: incident %d has ended since", event.kind, event.node, last.pk)
-        event.incident = last
-        return
-    incident, new = incidents.open_incident(
+        log.info("event %s of %s came late: incident %d has ended since", event.kind, event.node, last.incident_id)
+        event.alert, event.incident = last, last.incident
+        return set()
+    told = NewAlert(
         labels=labels,
         source="event",
         severity=event.severity,
@@ -109,12 +118,15 @@ def _open(event: rows.NodeEvent, verdict: Verdict, labels: dict[str, str], now: 
         at=at,
         text=event.detail,
     )
-    event.incident = incident
+    ((alert, new),) = alerts.open_alerts([told])
+    incident = alert.incident
+    event.alert, event.incident = alert, incident
     if not new and incident.entries.filter(kind="event").count() < ENTRIES_OF_EVENTS_MAX:
         incidents.note(incident, "event", event.detail, at, {"event": event.event_id})
     if verdict.kind == "cordon":
         # A text that is all white space is no reason.
-        cordon_for(incident, event.detail.strip() or verdict.title, now, locked=locked)
+        cordon_for(incident, event.node, event.detail.strip() or verdict.title, now, locked=locked)
+    return {incident.pk}
 
 
 def _is_over(event: rows.NodeEvent, at: datetime) -> bool:
@@ -133,15 +145,15 @@ def _any_after(events: QuerySet[rows.NodeEvent], at: datetime) -> bool:
 
 
 def _resolve(event: rows.NodeEvent, labels: dict[str, str]) -> None:
-    incident = incidents.firing_of(labels)
-    if incident is None:
+    alert = alerts.firing_with(labels)
+    if alert is None:
         return
     at = _believed_at(event)
-    if _any_after(incident.events.all(), at):
-        log.info("event %s of %s came late: incident %d has a newer one", event.kind, event.node, incident.pk)
+    if _any_after(alert.events.all(), at):
+        log.info("event %s of %s came late: incident %d has a newer one", event.kind, event.node, alert.incident_id)
         return
-    event.incident = incident
-    incidents.resolve_incident(incident, at, event.detail)
+    event.alert, event.incident = alert, alert.incident
+    alerts.resolve_alert(alert, at, event.detail)
 
 
 def page(

@@ -1,88 +1,34 @@
-"""The only writer of incidents and their time lines. Every call but `page` runs in the caller's transaction."""
+"""Incidents and their time lines: read, noted on, forgotten. Alerts open and end them (alerts.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
-from django.db import IntegrityError, transaction
+from django.db.models import Count, Exists, OuterRef, QuerySet
 
 from controlplane.alerts import models as rows
-from controlplane.alerts.health import TITLE_CHARACTERS
-from controlplane.alerts.services import deliveries
 from controlplane.core import fields as f
-from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import NotFound
 from controlplane.core.nouns import PAGE_ROWS, page_of
 from wire.canonical import Document, content_hash
 
 NOUN = "incident"
-_TEXT_CHARACTERS, _NODE_CHARACTERS = 2000, 63
+ALERTS, ALERTS_ENDED = "alerts", "alerts_ended"
+ENTRIES_OF_ALERTS_MAX = 100
+_TEXT_CHARACTERS = 2000
 
 
 def fingerprint(labels: Mapping[str, str]) -> str:
-    """What makes two signs the same cause: SHA-256 of the labels' canonical JSON, in hex."""
+    """What makes two signs the same alert: SHA-256 of the labels' canonical JSON, in hex."""
     return content_hash(dict(labels))
 
 
-def open_incident(
-    *,
-    labels: dict[str, str],
-    source: Literal["event", "rule"],
-    severity: str,
-    title: str,
-    annotations: dict[str, str],
-    at: datetime,
-    text: str,
-) -> tuple[rows.Incident, bool]:
-    """The firing incident of these labels, its row held, and whether it is new.
-
-    A new one starts at `at` and its receivers are told. One that fires already takes the higher severity; receivers
-    that it was too mild for until now are told then.
-    """
-    digest = fingerprint(labels)
-    # Of two that open it at once, on PostgreSQL, one makes it, and the other waits for that and finds it.
-    while (incident := _firing(digest)) is None:
-        incident = rows.Incident(
-            fingerprint=digest,
-            source=source,
-            severity=severity,
-            title=title[:TITLE_CHARACTERS],
-            labels=labels,
-            annotations=annotations,
-            started_at=at,
-            node=labels.get("node", "")[:_NODE_CHARACTERS],
-        )
-        if _made(incident):
-            note(incident, "started", text, at)
-            deliveries.enqueue(incident, "firing")
-            return incident, True
-    if rows.Severity(severity).rank > rows.Severity(incident.severity).rank:
-        _raise_severity(incident, severity, at)
-    return incident, False
-
-
-def _made(incident: rows.Incident) -> bool:
-    """False where one of its fingerprint fires since."""
-    try:
-        with transaction.atomic():
-            incident.save(force_insert=True)
-    except IntegrityError:
-        return False
-    return True
-
-
-def _firing(digest: str) -> rows.Incident | None:
-    firing = rows.Incident.objects.filter(fingerprint=digest, state=rows.IncidentState.FIRING)
-    return firing.select_for_update(no_key=True).first()
-
-
-def _raise_severity(incident: rows.Incident, severity: str, at: datetime) -> None:
-    note(incident, "severity", f"{incident.severity} becomes {severity}", at, {"severity": severity})
-    incident.severity = severity
-    incident.save(update_fields=["severity"])
-    deliveries.enqueue(incident, "firing")
+# An incident; kind, text and time of what its time line says.
+Line = tuple[rows.Incident, str, str, datetime]
 
 
 def note(
@@ -94,31 +40,20 @@ def note(
     )
 
 
-def resolve_incident(incident: rows.Incident, at: datetime, text: str) -> bool:
-    """End it and tell its receivers. False where it has ended already. It never ends before it started."""
-    at = max(at, incident.started_at)
-    firing = rows.Incident.objects.filter(pk=incident.pk, state=rows.IncidentState.FIRING)
-    # Of two that end it at once, one changes the row.
-    if not firing.update(state=rows.IncidentState.RESOLVED, resolved_at=at):
-        return False
-    incident.state, incident.resolved_at = rows.IncidentState.RESOLVED, at
-    note(incident, "resolved", text, at)
-    deliveries.enqueue(incident, "resolved")
-    return True
+def note_all(lines: Iterable[Line]) -> None:
+    """Add a line to each of many incidents, in one statement."""
+    rows.IncidentEntry.objects.bulk_create(
+        rows.IncidentEntry(incident=incident, at=at, kind=kind, text=text[:_TEXT_CHARACTERS])
+        for incident, kind, text, at in lines
+    )
 
 
-def resolve_by_hand(unit: UnitOfWork, incident_id: int, at: datetime) -> rows.Incident:
-    """End it for a person's reason. A second time changes nothing. Raises NotFound."""
-    incident = get(incident_id)
-    before = describe(incident)
-    if resolve_incident(incident, at, f"resolved by {unit.actor.name}: {unit.reason}"):
-        unit.record(NOUN, str(incident.pk), before, describe(incident))
-    return incident
-
-
-def firing_of(labels: Mapping[str, str]) -> rows.Incident | None:
-    """The firing incident of these labels, its row held until the transaction ends."""
-    return _firing(fingerprint(labels))
+def note_alerts(lines: Sequence[Line]) -> None:
+    """Add what alerts did: the first of it. A group that flaps for days would make its time line unreadable."""
+    keys = [incident.pk for incident, *_ in lines]
+    said = rows.IncidentEntry.objects.filter(incident__in=keys, kind__in=(ALERTS, ALERTS_ENDED)).order_by()
+    counts: dict[int, int] = dict(said.values_list("incident").annotate(Count("pk")))
+    note_all(line for line in lines if counts.get(line[0].pk, 0) < ENTRIES_OF_ALERTS_MAX)
 
 
 def firing_on(node: str) -> list[rows.Incident]:
@@ -126,7 +61,8 @@ def firing_on(node: str) -> list[rows.Incident]:
 
     Not held: who evaluates a rule holds several of them too, in another order.
     """
-    return list(rows.Incident.objects.filter(node=node, state=rows.IncidentState.FIRING).order_by("pk"))
+    there = rows.Alert.objects.filter(state=rows.IncidentState.FIRING, labels__node=node)
+    return list(rows.Incident.objects.filter(pk__in=there.values("incident")).order_by("pk"))
 
 
 def get(incident_id: int) -> rows.Incident:
@@ -137,12 +73,32 @@ def get(incident_id: int) -> rows.Incident:
     return incident
 
 
-def page(
-    *, state: str = "", node: str = "", limit: int = PAGE_ROWS, after: int = 0
-) -> tuple[list[rows.Incident], int | None]:
-    """Incidents, newest first; `after` is the last of the page before. Empty filters take all."""
-    wanted = {name: value for name, value in (("state", state), ("node", node)) if value}
-    incidents = rows.Incident.objects.filter(**wanted)
+@dataclass(frozen=True)
+class Wanted:
+    """Which incidents; what is empty takes all."""
+
+    state: str = ""
+    node: str = ""
+    severity: str = ""
+    pool: str = ""
+    acknowledged: bool | None = None
+
+    def among(self, incidents: QuerySet[rows.Incident]) -> QuerySet[rows.Incident]:
+        """A node and a pool are those of one alert at least."""
+        plain = {"state": self.state, "severity": self.severity}
+        incidents = incidents.filter(**{name: value for name, value in plain.items() if value})
+        for label, value in (("node", self.node), ("pool", self.pool)):
+            if value:
+                alike = rows.Alert.objects.filter(incident=OuterRef("pk"), **{f"labels__{label}": value})
+                incidents = incidents.filter(Exists(alike))
+        if self.acknowledged is not None:
+            incidents = incidents.filter(acknowledged_at__isnull=not self.acknowledged)
+        return incidents
+
+
+def page(wanted: Wanted, *, limit: int = PAGE_ROWS, after: int = 0) -> tuple[list[rows.Incident], int | None]:
+    """Incidents, newest first; `after` is the last of the page before."""
+    incidents = wanted.among(rows.Incident.objects.all())
     if after:
         incidents = incidents.filter(pk__lt=after)
     return page_of(incidents.order_by("-pk"), limit, lambda incident: incident.pk)
@@ -161,7 +117,41 @@ def describe(incident: rows.Incident) -> Document:
         "node": incident.node or None,
         "started_at": f.iso(incident.started_at),
         "resolved_at": f.iso(incident.resolved_at),
+        "route": incident.route or None,
+        "acknowledged_at": f.iso(incident.acknowledged_at),
+        "acknowledged_by": incident.acknowledged_by or None,
+        "assignee": incident.assignee or None,
+        "snoozed_until": f.iso(incident.snoozed_until),
     }
+
+
+def shown(found: Sequence[rows.Incident]) -> list[Document]:
+    """The public form with how many alerts each has. One query for all."""
+    counts = counted([incident.pk for incident in found])
+    return [{**describe(incident), **counts[incident.pk].document()} for incident in found]
+
+
+class Counts(NamedTuple):
+    """Alerts of an incident."""
+
+    firing: int = 0
+    resolved: int = 0
+
+    @property
+    def all(self) -> int:
+        return self.firing + self.resolved
+
+    def document(self) -> Document:
+        return {"alerts_firing": self.firing, "alerts_resolved": self.resolved}
+
+
+def counted(keys: Sequence[int]) -> Mapping[int, Counts]:
+    found = rows.Alert.objects.filter(incident__in=keys).values_list("incident", "state").order_by()
+    states: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    for key, state, count in found.annotate(Count("pk")):
+        states[key][state] = count
+    # The states are the fields' names.
+    return {key: Counts(**states[key]) for key in keys}
 
 
 def describe_entry(entry: rows.IncidentEntry) -> Document:

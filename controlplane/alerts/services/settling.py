@@ -1,4 +1,4 @@
-"""Incidents of events whose end no event tells: an agent that was restarted does not know what it said before."""
+"""Alerts of events whose end no event tells: an agent that was restarted does not know what it said before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from django.db.models import Max, Q
 
 from controlplane.alerts import models as rows
 from controlplane.alerts.health import CAUSES, QUIET_ALERTS
-from controlplane.alerts.services.incidents import resolve_incident
+from controlplane.alerts.services.alert_lock import lock_alerts
+from controlplane.alerts.services.alerts import resolve_alert
 from controlplane.fleet.health import failed_probes
 from controlplane.fleet.models import Engine, Gpu, Node
 
@@ -20,9 +21,9 @@ _REPORTED_ALERTS = frozenset(cause.alertname for cause in CAUSES.values() if cau
 
 
 class _Firing(NamedTuple):
-    """`last`: when the last event of the incident came."""
+    """`last`: when the last event of the alert came."""
 
-    incident_id: int
+    alert_id: int
     labels: dict[str, str]
     last: datetime
 
@@ -43,8 +44,8 @@ def resolve_quiet(now: datetime, quiet_seconds: int) -> int:
 
 
 def _firing(wanted: Q) -> list[_Firing]:
-    incidents = rows.Incident.objects.filter(wanted, state=rows.IncidentState.FIRING, source="event")
-    told = incidents.annotate(last=Max("events__received_at")).filter(last__isnull=False).order_by("pk")
+    alerts = rows.Alert.objects.filter(wanted, state=rows.IncidentState.FIRING, source=rows.AlertSource.EVENT)
+    told = alerts.annotate(last=Max("events__received_at")).filter(last__isnull=False).order_by("pk")
     return [_Firing(*row) for row in told.values_list("pk", "labels", "last")]
 
 
@@ -74,7 +75,8 @@ def _is_well(engine: Engine, alertname: str) -> bool:
 def _resolve(firing: _Firing, now: datetime, text: str) -> bool:
     """Unless its event has come again meanwhile."""
     with transaction.atomic():
-        incident = rows.Incident.objects.select_for_update(no_key=True).filter(pk=firing.incident_id).first()
-        if incident is None or incident.events.filter(received_at__gt=firing.last).exists():
+        lock_alerts()
+        alert = rows.Alert.objects.filter(pk=firing.alert_id).first()
+        if alert is None or alert.events.filter(received_at__gt=firing.last).exists():
             return False
-        return resolve_incident(incident, now, text)
+        return resolve_alert(alert, now, text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -189,6 +189,13 @@ def cancel(unit: UnitOfWork, act_id: str) -> rows.Act:
     elif row.state != ActState.CANCELLED:
         raise Conflict(f"act {act_id} is {row.state}; only one that waits can be cancelled", code="not_waiting")
     return row
+
+
+def cancel_waiting(unit: UnitOfWork, act_ids: Iterable[str]) -> None:
+    """Take back those of these that no agent has begun; the others go on."""
+    waiting = _acts().select_for_update(of=("self",)).filter(act_id__in=list(act_ids), state=ActState.WAITING)
+    for row in list(waiting.order_by("pk")):
+        _end(unit, row, ActState.CANCELLED, timezone.now())
 
 
 def ends_any(node_name: str, reports: Sequence[ActReport]) -> bool:

@@ -95,6 +95,21 @@ def lengths_of(span: Span, pools: Collection[str] | None, tenant: str = "") -> d
     return counts
 
 
+def lengths_by_pool(span: Span) -> dict[str, dict[str, dict[int, int]]]:
+    """Of each pool the counts of all requests that were given it, as `lengths_of` has them.
+
+    Raises Refused (`too_many_sketches`).
+    """
+    found = MinuteSketch.objects.filter(minute_ms__gte=span.since_ms, minute_ms__lt=span.until_ms)
+    _check_number(found)
+    pools: dict[str, dict[str, dict[int, int]]] = {}
+    for (pool,), _, _, parts in _read(found, ("pool",)):
+        counts = pools.setdefault(pool, {name: {} for name in LENGTHS})
+        for name, part in zip(LENGTHS, parts, strict=True):
+            add(counts[name], part)
+    return pools
+
+
 def arrivals_of(span: Span, pool: str) -> dict[int, int]:
     """How many requests were given the pool in each minute that has any; minutes in Unix time in ms.
 

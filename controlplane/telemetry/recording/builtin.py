@@ -19,6 +19,7 @@ def builtin() -> Document:
             {"name": "headworks-gateways", "rules": [*_traffic("pool"), *_traffic("tenant"), _tokens()]},
             {"name": "headworks-engines", "rules": _engines()},
             {"name": "headworks-gpus", "rules": _gpus()},
+            {"name": "headworks-slo", "rules": _promises()},
         ]
     }
 
@@ -39,6 +40,14 @@ def _tokens() -> Document:
     kinds = (f"headworks_gateway_{kind}_tokens_total" for kind in ("prompt", "generation"))
     both = " + ".join(f"sum by (tenant, pool) (rate({name}[1m]))" for name in kinds)
     return _rule("tenant_pool:headworks_gateway_tokens:rate1m", both)
+
+
+def _promises() -> list[Document]:
+    """What was promised and whether it was kept: rules of burn rates look back over days of it."""
+    record = "pool:headworks_gateway_slo:rate1m"
+    whole = "sum by (pool, outcome) (rate(headworks_gateway_slo_requests_total[1m]))"
+    each = "sum by (pool, slo, outcome) (rate(headworks_gateway_slo_promises_total[1m]))"
+    return [{**_rule(record, whole), "labels": {"slo": "goodput"}}, _rule(record, each)]
 
 
 def _quantile(level: str, name: str, stat: str) -> Document:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from django import template
 from django.forms import BoundField, CheckboxInput, CheckboxSelectMultiple
 from django.template import Context
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.formats import number_format
 from django.utils.html import format_html, format_html_join
@@ -16,6 +17,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from controlplane.alerts import runbooks
 from controlplane.alerts.models import Incident
 from controlplane.core.models import AuditEntry
 from controlplane.web.differences import shown_key
@@ -42,7 +44,7 @@ _PART_OF_GPU = re.compile(r"(\bGPU \d+) \([^()]*[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[
 @register.simple_tag(takes_context=True)
 def frame(context: Context) -> str:
     """Put what the frame shows into the page, also into one that Django itself renders, as for an unknown address."""
-    for name, value in frame_of(context["request"]).items():
+    for name, value in frame_of(context["request"], str(context.get("section") or "")).items():
         context[name] = value
     return ""
 
@@ -110,6 +112,13 @@ def annotation(name: str) -> str:
 def annotated(text: str, name: str) -> str:
     """What the annotation `name` of an incident says."""
     return annotation_text(name, text)
+
+
+@register.filter
+def runbook_address(url: str) -> str:
+    """Where the annotation `runbook_url` leads from a page; empty: nowhere."""
+    slug = runbooks.slug_in(url)
+    return reverse("web:runbook", args=[slug]) if slug else runbooks.address(url, "")
 
 
 @register.filter

@@ -28,7 +28,18 @@ from wire.acts import ACTIONS
 
 ROWS_PER_PAGE = 50
 # What they end or take away is asked for in red.
-_DANGEROUS = {"sleep", "pause", "unload_lora", "unload_model", "drain", "restart", "stop", "release_gpus", "reset_gpu", "reboot"}
+_DANGEROUS = {
+    "sleep",
+    "pause",
+    "unload_lora",
+    "unload_model",
+    "drain",
+    "restart",
+    "stop",
+    "release_gpus",
+    "reset_gpu",
+    "reboot",
+}
 
 
 @page()

@@ -20,6 +20,7 @@ from controlplane.web import fleet as fleet_read
 from controlplane.web.access import page, start_page
 from controlplane.web.convergence import change_of, progress_of
 from controlplane.web.curl import curl, reason_of
+from controlplane.web.diagnosis import top_findings
 from controlplane.web.panels import shared_panel
 from controlplane.web.views.review import Proposal, confirm
 from wire.canonical import Document
@@ -35,14 +36,18 @@ def home(request: HttpRequest) -> HttpResponse:
 
 @page()
 def fleet(request: HttpRequest, caller: Caller) -> HttpResponse:
-    context = {"section": "fleet", "fleet_now": fleet_read.fleet(), "curl_fleet": curl(request, "GET", "/nodes")}
+    context = {"section": "fleet", **_now(), "curl_fleet": curl(request, "GET", "/nodes")}
     return render(request, "web/fleet.html", context)
 
 
 @page()
 def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
     may = {"may_operate": caller.role.covers(Role.OPERATOR), "may_admin": caller.role.covers(Role.ADMIN)}
-    return shared_panel("web/parts/fleet.html", lambda: {"fleet_now": fleet_read.fleet(), **may}, caller.role)
+    return shared_panel("web/parts/fleet.html", lambda: {**_now(), **may}, caller.role)
+
+
+def _now() -> dict[str, Any]:
+    return {"fleet_now": fleet_read.fleet(), "findings": top_findings()}
 
 
 @page()

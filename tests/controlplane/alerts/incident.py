@@ -8,7 +8,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.alerts.models import Incident, Receiver
-from controlplane.alerts.services import incidents
+from controlplane.alerts.services import alerts, incident_acts, notifying
 from controlplane.alerts.services.receivers import RECEIVERS
 from controlplane.core.changes import SYSTEM, unit_of_work
 
@@ -17,7 +17,7 @@ URL = "https://hooks.example.com/a"
 
 def opened(severity: str = "critical", source: Literal["event", "rule"] = "event", **labels: str) -> Incident:
     with transaction.atomic():
-        incident, _ = incidents.open_incident(
+        alert, _ = alerts.open_alert(
             labels={"alertname": "Trouble", "node": "n1", **labels},
             source=source,
             severity=severity,
@@ -26,12 +26,13 @@ def opened(severity: str = "critical", source: Literal["event", "rule"] = "event
             at=timezone.now(),
             text="XID 79",
         )
-    return incident
+        notifying.look_now([alert.incident_id], timezone.now())
+    return Incident.objects.get(pk=alert.incident_id)
 
 
 def resolved(incident: Incident) -> None:
     with transaction.atomic():
-        assert incidents.resolve_incident(incident, timezone.now(), "it is over")
+        assert incident_acts.end(incident, timezone.now(), "it is over")
 
 
 def receiver(name: str = "oncall", **fields: Any) -> Receiver:

@@ -1,16 +1,16 @@
-"""A receiver of webhooks for the tests: a real HTTP server that answers as it is told."""
+"""A receiver of messages for the tests: a real HTTP server that answers as it is told."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from controlplane.alerts.webhook import DELIVERY_HEADER, SIGNATURE_HEADER
+from controlplane.alerts.receivers.webhook import DELIVERY_HEADER, SIGNATURE_HEADER
 
 ALLOWED = "127.0.0.0/8"
 CLOSE = "close"
@@ -23,6 +23,9 @@ class Got(NamedTuple):
     delivery: str
     signature: str
     body: bytes
+    method: str = "POST"
+    path: str = ""
+    headers: Mapping[str, str] = {}
 
     @property
     def document(self) -> dict[str, Any]:
@@ -31,8 +34,13 @@ class Got(NamedTuple):
 
 
 class Answer(NamedTuple):
+    """`body` is what it says; `echo`: the request instead. `promised`: bytes that it says come, whatever comes."""
+
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    echo: bool = False
+    promised: int | None = None
 
 
 class OnCall:
@@ -50,8 +58,7 @@ class OnCall:
             def do_POST(self) -> None:
                 on_call._take(self)
 
-            def do_GET(self) -> None:
-                raise AssertionError("a redirect was followed")
+            do_GET = do_POST
 
             def log_message(self, format: str, *args: object) -> None:
                 """Nothing on the tests' output."""
@@ -60,17 +67,31 @@ class OnCall:
         self.server.daemon_threads = True
 
     @property
+    def port(self) -> int:
+        return int(self.server.server_address[1])
+
+    @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_address[1]}/hook"
+        return f"http://127.0.0.1:{self.port}/hook"
 
     def _take(self, request: BaseHTTPRequestHandler) -> None:
         with self.lock:
             self.in_flight += 1
             self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            body = request.rfile.read(int(request.headers["Content-Length"]))
+            body = request.rfile.read(int(request.headers.get("Content-Length", 0)))
+            headers = request.headers
             with self.lock:
-                self.got.append(Got(request.headers[DELIVERY_HEADER], request.headers[SIGNATURE_HEADER], body))
+                self.got.append(
+                    Got(
+                        headers.get(DELIVERY_HEADER, ""),
+                        headers.get(SIGNATURE_HEADER, ""),
+                        body,
+                        request.command,
+                        request.path,
+                        dict(headers),
+                    )
+                )
                 answer = self.answers.popleft() if self.answers else Answer()
             if answer == HANG:
                 self.release.wait(30)
@@ -81,11 +102,17 @@ class OnCall:
         if isinstance(answer, str):
             request.close_connection = True
             return
+        said = f"{request.path}\n{request.headers}".encode() + body if answer.echo else answer.body
         request.send_response(answer.status)
         for name, value in answer.headers:
             request.send_header(name, value)
-        request.send_header("Content-Length", "0")
+        request.send_header("Content-Length", str(len(said) if answer.promised is None else answer.promised))
         request.end_headers()
+        try:
+            request.wfile.write(said)
+        except OSError:
+            # Who asked has read enough.
+            request.close_connection = True
 
 
 @contextmanager

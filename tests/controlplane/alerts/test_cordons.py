@@ -107,7 +107,7 @@ def test_a_second_fault_of_a_cordoned_node_says_so_once(post: Post, operator: Re
     post(event())
     entries = Incident.objects.get().entries.filter(kind="cordoned")
     assert [(entry.text, entry.details) for entry in entries] == [
-        ("the node was cordoned already: a broken fan", {"reason": "already"})
+        ("the node was cordoned already: a broken fan", {"node": "n1", "reason": "already"})
     ]
     assert Node.objects.get(name="n1").cordon_reason == "a broken fan"
     assert not PolicyCordon.objects.exists()
@@ -139,7 +139,7 @@ def test_the_policy_is_off_until_someone_turns_it_on(post: Post, fleet: Rest) ->
     entry = last_entry()
     assert (entry.kind, entry.text, entry.details) == ("event", XID_79, entry.details)
     said = IncidentEntry.objects.get(kind="not_cordoned")
-    assert (said.text, said.details) == ("policy is off", {"reason": "policy_off"})
+    assert (said.text, said.details) == ("policy is off", {"node": "n1", "reason": "policy_off"})
     assert (cordoned(), Revision.objects.count()) == ([], revisions)
     fleet.patch("/cordon-policy", {"enabled": True})
     post(event())
@@ -151,7 +151,7 @@ def test_beyond_its_limit_a_person_decides_and_the_numbers_are_said(post: Post, 
     post(event(), event(node="n2"))
     entry = last_entry("n2")
     assert (entry.kind, entry.details) == (
-        "not_cordoned", {"reason": "limit", "cordoned": 1, "allowed": 1, "nodes": 3}
+        "not_cordoned", {"node": "n2", "reason": "limit", "cordoned": 1, "allowed": 1, "nodes": 3}
     )  # fmt: skip
     assert entry.text == (
         "the policy cordoned 1 other nodes within 300 s and may cordon 1 of 3 (20 %, at least 1); decide by hand"
@@ -185,7 +185,7 @@ def test_a_refused_cordon_is_undone_alone_and_the_incident_opens(post: Post) -> 
     revisions = Revision.objects.count()
     post(event())
     entry = last_entry()
-    assert (entry.kind, entry.details) == ("not_cordoned", {"reason": "refused"})
+    assert (entry.kind, entry.details) == ("not_cordoned", {"node": "n1", "reason": "refused"})
     assert entry.text.startswith("refused: /engines/e1/pool")
     assert (cordoned(), Revision.objects.count()) == ([], revisions)
     assert not AuditEntry.objects.filter(actor="node/n1").exists()
@@ -358,3 +358,13 @@ def test_a_spot_notice_cordons_its_node_and_holds_until_it_is_taken_back(post: P
     incident.refresh_from_db()
     assert incident.state == "resolved"
     assert cordoned() == ["n1"], "a person decides"
+
+
+@pytest.mark.usefixtures("policy_on")
+def test_the_time_line_says_what_lower_classes_have_to_leave_since(fleet: Rest, post: Post) -> None:
+    fleet.post("/priority-classes", {"name": "overnight", "rank": 9, "kv_ceiling_permille": 800})
+    post(event())
+    # Of three equal engines, two are left to keep what was kept on all of them.
+    assert last_entry().text == (
+        "node n1 is cordoned by the policy; of pool short the class overnight may fill 70 %, no more 80 %"
+    )

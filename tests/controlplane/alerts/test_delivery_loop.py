@@ -10,6 +10,7 @@ import pytest
 from controlplane.alerts.delivery_loop import DeliveryLoop
 from controlplane.alerts.models import Delivery
 from tests.controlplane.alerts.incident import opened, receiver, resolved
+from tests.controlplane.alerts.mailing import mail_server
 from tests.controlplane.alerts.receiving import ALLOWED, CLOSE, HANG, Answer, on_call
 from tests.services import wait_for
 
@@ -128,7 +129,7 @@ def test_what_cannot_be_delivered_in_time_has_failed_and_says_why(loop, monkeypa
 
 
 def test_a_fault_of_our_own_is_tried_again(loop, monkeypatch):
-    monkeypatch.setattr("controlplane.alerts.outgoing.message", lambda *_: 1 / 0)
+    monkeypatch.setattr("controlplane.alerts.outgoing.message_of", lambda *_: 1 / 0)
     with on_call() as oncall:
         receiver(url=oncall.url)
         opened()
@@ -153,3 +154,38 @@ def test_once_stopped_it_begins_nothing(loop):
         wait_for(lambda: not loop.busy, PATIENCE_SECONDS, "the end of the attempt under way")
     assert len(oncall.got) == 1
     assert Delivery.objects.filter(state="waiting", attempts=0).count() == 1
+
+
+def test_a_secret_stands_in_no_row_and_no_log_whatever_the_receiver_answers(loop, monkeypatch, caplog):
+    monkeypatch.setenv("HEADWORKS_WEBHOOK_GIVE_UP_SECONDS", "1")
+    with on_call(*[Answer(404, echo=True)] * 50) as service:
+        secret = f"{service.url}/very-secret?sig=very-secret-too"
+        receiver("channel", kind="slack", url="", secret=secret)
+        incident = opened()
+        swept(loop, "failed")
+    row = Delivery.objects.get()
+    kept = [row.last_error, row.receiver.last_error, *row.tries.values_list("text", flat=True)]
+    kept += incident.entries.values_list("text", flat=True)
+    assert service.got[0].path == "/hook/very-secret?sig=very-secret-too"
+    assert "[hidden]" in "".join(kept)
+    assert "very-secret" not in "".join(kept) + caplog.text
+
+
+def test_a_mail_and_an_apprise_service_are_told_of_the_same_incident(loop, monkeypatch):
+    with mail_server() as mails, on_call() as service:
+        for name, value in {
+            "HOST": "127.0.0.1",
+            "PORT": str(mails.port),
+            "SECURITY": "none",
+            "FROM": "hw@x.org",
+        }.items():
+            monkeypatch.setenv(f"HEADWORKS_SMTP_{name}", value)
+        receiver("mail", kind="email", url="", settings={"to": ["oncall@x.org"]})
+        receiver("tail", kind="apprise", url="", secret=f"json://127.0.0.1:{service.port}/x")
+        incident = opened()
+        swept(loop)
+        resolved(incident)
+        swept(loop)
+    first, over = (mail.message for mail in mails.got)
+    assert over["In-Reply-To"] == first["Message-ID"]
+    assert [got.document["type"] for got in service.got] == ["failure", "success"]

@@ -14,6 +14,8 @@ from controlplane.alerts.delivery_plan import (
     Limits,
     Outcome,
     Reason,
+    Waiting,
+    is_overtaken,
     judge,
     next_attempt,
 )
@@ -81,3 +83,31 @@ def test_nothing_is_tried_beyond_the_bound_on_its_age(age, attempts, draw):
     if age >= LIMITS.give_up:
         assert due_at is None
     assert due_at is None or due_at < NOW - age + LIMITS.give_up
+
+
+def test_a_message_that_is_wrong_itself_is_given_up_at_once():
+    assert next_attempt(Outcome(Reason.INVALID), 1, NOW, NOW, LIMITS, 0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "later", "told", "overtaken"),
+    [
+        ("first", [], False, False),
+        ("first", ["changed"], False, True),
+        ("changed", ["repeat"], True, True),
+        ("repeat", ["resolved"], True, True),
+        ("acknowledged", ["resolved"], True, True),
+        # Whoever hears of the end must have heard of the beginning.
+        ("first", ["resolved"], False, False),
+        ("changed", ["resolved"], False, False),
+        # That somebody has seen it is nothing that a later message says.
+        ("acknowledged", ["changed"], True, False),
+        ("first", ["acknowledged"], False, False),
+        ("resolved", [], True, False),
+    ],
+)
+def test_a_message_is_overtaken_by_what_says_as_much(message, later, told, overtaken):
+    def waiting(occasion: str) -> Waiting:
+        return Waiting(occasion, "resolved" if occasion == "resolved" else "firing")
+
+    assert is_overtaken(waiting(message), [waiting(one) for one in later], told=told) is overtaken

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.alerts.models import Incident, IncidentEntry, IncidentState, NodeEvent
-from controlplane.alerts.services import incidents
+from controlplane.alerts.services import alerts, incident_acts, incidents
 from controlplane.alerts.services.settling import SETTLE
 from controlplane.alerts.tasks import prune, settle_incidents
 from controlplane.core.fields import epoch_ms
@@ -28,8 +28,9 @@ LABELS = {"alertname": "HighTtft", "pool": "short"}
 
 
 def open_one(severity: str = "warning", **labels: str) -> tuple[Incident, bool]:
+    """An alert of a rule, and so the incident of its group; whether the alert is new."""
     with transaction.atomic():
-        return incidents.open_incident(
+        alert, new = alerts.open_alert(
             labels={**LABELS, **labels},
             source="rule",
             severity=severity,
@@ -38,6 +39,7 @@ def open_one(severity: str = "warning", **labels: str) -> tuple[Incident, bool]:
             at=timezone.now(),
             text="0.9 s",
         )
+    return Incident.objects.get(pk=alert.incident_id), new
 
 
 def texts(incident: Incident) -> list[tuple[str, str]]:
@@ -54,8 +56,8 @@ def test_the_same_labels_are_one_incident_until_it_ends() -> None:
     assert open_one() == (first, False)
     assert open_one(pool="long")[1]
     with transaction.atomic():
-        assert incidents.resolve_incident(first, timezone.now(), "gone")
-        assert not incidents.resolve_incident(first, timezone.now(), "gone again")
+        assert incident_acts.end(first, timezone.now(), "gone")
+        assert not incident_acts.end(first, timezone.now(), "gone again")
     assert [kind for kind, _ in texts(first)] == ["started", "resolved"]
     again, new = open_one()
     assert (new, again.pk != first.pk) == (True, True)
@@ -76,7 +78,7 @@ def test_severity_rises_and_never_falls() -> None:
 @pytest.mark.django_db
 def test_it_never_ends_before_it_started() -> None:
     incident, _ = open_one()
-    incidents.resolve_incident(incident, incident.started_at - timedelta(hours=1), "a clock that is behind")
+    incident_acts.end(incident, incident.started_at - timedelta(hours=1), "a clock that is behind")
     assert Incident.objects.get().resolved_at == incident.started_at
 
 
@@ -97,7 +99,7 @@ def test_two_that_end_it_at_once_end_it_once() -> None:
 
     def end() -> None:
         with transaction.atomic():
-            ended.append(incidents.resolve_incident(Incident.objects.get(pk=incident.pk), timezone.now(), "gone"))
+            ended.append(incident_acts.end(Incident.objects.get(pk=incident.pk), timezone.now(), "gone"))
 
     assert at_once(end, end) == [None] * 2
     assert sorted(ended) == [False, True]

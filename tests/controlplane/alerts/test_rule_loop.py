@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
-from controlplane.alerts.models import Incident, Rule, RuleSeries
+from controlplane.alerts.models import Alert, Incident, Rule, RuleSeries
 from controlplane.alerts.rule_loop import evaluate_due
-from controlplane.alerts.services import evaluations, incidents
-from controlplane.alerts.services.evaluations import Found
+from controlplane.alerts.rule_result import Found
+from controlplane.alerts.services import alerts, evaluations, incident_acts, notifying
+from controlplane.alerts.services.evaluations import Result
 from controlplane.alerts.services.rules import RULES
 from controlplane.core.changes import SYSTEM, unit_of_work
 from controlplane.telemetry import query
@@ -69,7 +71,10 @@ def test_a_series_fires_once_it_has_lasted_and_is_resolved_when_it_is_over():
     evaluate(2)
     assert states() == {"e-1": "firing", "e-2": "pending"}
     incident = Incident.objects.get()
-    assert incident.labels == {"alertname": "Full", "severity": "warning", "engine": "e-1", "node": "n-1"}
+    alert = incident.alerts.get()
+    assert alert.labels == {"alertname": "Full", "severity": "warning", "engine": "e-1", "node": "n-1"}
+    assert incident.labels == {"alertname": "Full"}
+    assert notifying.look_at_due(lambda: timezone.now() + timedelta(minutes=1)) == 1
     assert (incident.title, incident.node, incident.started_at) == ("e-1: 0.99", "n-1", START + 2 * INTERVAL)
     evaluate(3)
     assert states() == {}
@@ -102,7 +107,7 @@ def test_an_incident_that_a_person_ended_stays_so_until_its_series_comes_anew():
     rule()
     samples("e-1", {0: 0.95, 1: 0.95, 2: 0.1, 3: 0.95})
     evaluate(0)
-    incidents.resolve_incident(Incident.objects.get(), START, "a person")
+    incident_acts.end(Incident.objects.get(), START, "a person")
     evaluate(1)
     assert states() == {"e-1": "resolved"}
     evaluate(2)
@@ -131,8 +136,8 @@ def test_a_fault_of_our_own_is_shown_and_keeps_no_other_rule_from_its_turn(monke
         RULES.create(unit, "Next", {"expr": "vector(1)"})
     instant = query.instant
 
-    def broken(expr: str, at_ms: int) -> list[query.Sample]:
-        return instant(expr, at_ms) if expr == "vector(1)" else 1 / 0  # type: ignore[return-value]
+    def broken(expr: str, at_ms: int, **shared: Any) -> list[query.Sample]:
+        return instant(expr, at_ms, **shared) if expr == "vector(1)" else 1 / 0  # type: ignore[return-value]
 
     monkeypatch.setattr(query, "instant", broken)
     assert evaluate_due(lambda: START) == 2
@@ -155,20 +160,22 @@ def test_an_evaluation_that_is_cut_off_is_completed_by_the_next(monkeypatch):
     rule()
     for number in range(5):
         samples(f"e-{number}", {0: 0.95, 1: 0.95})
-    opening, opened = incidents.open_incident, itertools.count()
+    opening, batches = alerts.open_alerts, itertools.count()
 
-    def open_some(**about: Any) -> Any:
-        if next(opened) == 3:
+    def open_some(new: Any) -> Any:
+        opened = opening(new)
+        if next(batches) == 1:
             raise KeyboardInterrupt
-        return opening(**about)
+        return opened
 
-    monkeypatch.setattr(incidents, "open_incident", open_some)
+    monkeypatch.setattr(alerts, "open_alerts", open_some)
     with pytest.raises(KeyboardInterrupt):
         evaluate_due(lambda: START)
     # The batch that was cut off left nothing.
-    assert Incident.objects.count() == RuleSeries.objects.count() == 2
+    assert Alert.objects.count() == RuleSeries.objects.count() == 2
     evaluate(1)
-    assert Incident.objects.count() == 5
+    assert Alert.objects.count() == 5
+    assert Incident.objects.get().title == "Full and 4 more"
     assert set(states().values()) == {"firing"}
 
 
@@ -229,14 +236,14 @@ def test_what_was_evaluated_of_a_rule_that_changed_meanwhile_is_dropped():
     changed = rule()
     with unit_of_work(SYSTEM, "a test") as unit:
         RULES.update(unit, "Full", {"expr": "kv_use > 0.5"})
-    evaluations.store(changed, START, {"a": Found({"alertname": "Full"}, "1")})
+    evaluations.store_all([Result(changed, {"a": Found({"alertname": "Full"}, "1")}, 1)], START)
     assert not Incident.objects.exists()
 
 
 def test_an_older_evaluation_that_comes_late_is_dropped():
     one = rule()
-    evaluations.store(one, START + INTERVAL, {})
-    evaluations.store(one, START, {"a": Found({"alertname": "Full"}, "1")})
+    evaluations.store_all([Result(one, {}, 1)], START + INTERVAL)
+    evaluations.store_all([Result(one, {"a": Found({"alertname": "Full"}, "1")}, 1)], START)
     assert not Incident.objects.exists()
 
 
@@ -260,3 +267,31 @@ def test_of_several_workers_one_evaluates_a_rule():
     connection.close()
     assert sum(evaluated) == 6
     assert Incident.objects.count() == 6
+
+
+def test_rules_that_are_due_together_are_read_and_written_together(django_assert_max_num_queries):
+    with unit_of_work(SYSTEM, "a test") as unit:
+        for number in range(40):
+            RULES.create(unit, f"Rule{number:02}", {"expr": "kv_use > 0.9" if number % 2 else "kv_use > 2"})
+    samples("e-1", {0: 0.95, 1: 0.97, 2: 0.1})
+    assert evaluate_due(lambda: START) == 40
+    with django_assert_max_num_queries(20):
+        assert evaluate_due(lambda: START + INTERVAL) == 40
+    assert {one.value for one in RuleSeries.objects.exclude(incident=None)} == {"0.97"}
+    assert evaluate_due(lambda: START + 2 * INTERVAL) == 40
+    assert not RuleSeries.objects.exists()
+    assert not Rule.objects.exclude(evaluated_at=START + 2 * INTERVAL).exists()
+
+
+def test_a_rule_of_more_series_than_a_batch_is_written_in_several(monkeypatch):
+    monkeypatch.setattr(evaluations, "BATCH_SERIES", 2)
+    rule()
+    with unit_of_work(SYSTEM, "a test") as unit:
+        RULES.create(unit, "Small", {"expr": 'kv_use{engine="e-0"} > 0.9'})
+    for number in range(5):
+        samples(f"e-{number}", {0: 0.95, 1: 0.1})
+    assert evaluate_due(lambda: START) == 2
+    assert list(states().values()).count("firing") == 5
+    assert RuleSeries.objects.count() == 6
+    assert evaluate_due(lambda: START + INTERVAL) == 2
+    assert not RuleSeries.objects.exists()

@@ -4,9 +4,10 @@ import pytest
 from django.utils import timezone
 
 from controlplane.alerts.models import Incident, Rule, RuleSeries
+from controlplane.alerts.rule_result import Found
 from controlplane.alerts.rules_api import router
 from controlplane.alerts.services import evaluations
-from controlplane.alerts.services.evaluations import Found
+from controlplane.alerts.services.evaluations import Result
 from controlplane.alerts.services.incidents import fingerprint
 from controlplane.core.models import Role
 from tests.controlplane.core.access import Call, check_access, routes_of
@@ -41,10 +42,10 @@ def test_the_table_has_every_route():
 def firing(operator) -> Incident:
     """A rule of two series, one of which fires."""
     assert operator.post("/rules", RULE).status_code == 201
-    rule = evaluations.claim(timezone.now())
-    assert rule is not None
+    (rule,) = evaluations.claim(timezone.now())
     labels = {"alertname": "KvCacheFull", "severity": "critical", "team": "serving", "engine": "e-1"}
-    evaluations.store(rule, timezone.now(), {fingerprint(labels): Found(labels, "0.97")})
+    found = {fingerprint(labels): Found(labels, "0.97", {"engine": "e-1"})}
+    evaluations.store_all([Result(rule, found, 1)], timezone.now())
     return Incident.objects.get()
 
 
@@ -52,10 +53,15 @@ def test_a_rule_is_read_as_it_was_written_with_what_its_last_evaluation_said(ope
     operator.post("/rules", RULE)
     assert viewer.get("/rules/KvCacheFull").json() == {
         **RULE,
+        "alertname": "KvCacheFull",
+        "group": "rules",
+        "place": 0,
         "for_ms": 0,
         "keep_firing_for_ms": 0,
         "enabled": True,
+        "pack": None,
         "evaluated_at": None,
+        "took_ms": None,
         "last_error": None,
         "pending": 0,
         "firing": 0,
@@ -86,11 +92,14 @@ def test_a_firing_series_is_an_incident_and_is_shown(firing, viewer):
         ({"labels": {"__name__": "a"}}, "/labels/__name__"),
         ({"labels": {"severity": "a"}}, "/labels/severity"),
         ({"labels": {"alertname": "a"}}, "/labels/alertname"),
-        ({"labels": {"team": ""}}, "/labels/team"),
-        ({"labels": {"team": "{{ $value }}"}}, "/labels/team"),
+        ({"labels": {"team": "{{ query }}"}}, "/labels/team"),
         ({"labels": {"team": "x" * 201}}, "/labels/team"),
         ({"labels": {f"l{number}": "x" for number in range(21)}}, "/labels"),
-        ({"annotations": {"summary": "{{ humanize $value }}"}}, "/annotations/summary"),
+        ({"annotations": {"summary": "{{ humanize $labels.engine }}"}}, "/annotations/summary"),
+        ({"alertname": "a\nb"}, "/alertname"),
+        ({"alertname": "a" * 201}, "/alertname"),
+        ({"group": "a\nb"}, "/group"),
+        ({"place": -1}, "/place"),
         ({"annotations": {"a-b": "text"}}, "/annotations/a-b"),
         ({"name": "with space"}, "/name"),
     ],

@@ -41,6 +41,24 @@ NOUNS: list[tuple[str, dict[str, Any], str]] = [
         {"name": "one", "rule": {"every": ["version"]}, "reason": "it matters"},
         "/compatibility-rules/one",
     ),
+    (
+        "/lever-policies",
+        {"name": "kv", "detector": "kv_exhausted", "lever": "kv_admit", "min_confidence_permille": 900},
+        "/lever-policies/kv",
+    ),
+    ("/alert-routes", {"name": "all"}, "/alert-routes/all"),
+    ("/inhibitions", {"name": "one", "source_matchers": ["a=b"], "target_matchers": ["c=d"]}, "/inhibitions/one"),
+    (
+        "/silences",
+        {"name": "one", "matchers": ["a=b"], "ends_at": "2099-01-01T00:00:00Z", "starts_at": "2098-12-01T00:00:00Z",
+         "comment": "a test"},
+        "/silences/one",
+    ),
+    (
+        "/maintenance-windows",
+        {"name": "one", "matchers": ["a=b"], "days": ["sun"], "starts": "01:00", "ends": "02:00"},
+        "/maintenance-windows/one",
+    ),
     ("/rules", {"name": "up", "expr": "up == 0", "severity": "warning"}, "/rules/up"),
 ]
 
@@ -130,12 +148,14 @@ def test_what_a_write_answers_carries_the_tag_that_a_read_answers(operations: An
     tagged = {
         path for method, path, operation in operations if method == "get" and "headers" in operation["responses"]["200"]
     }
-    # Tried where they are made: files, acts, incidents, deliveries, stages, rollouts and what-ifs.
+    # Tried where they are made: files, acts, incidents, deliveries, stages, rollouts, what-ifs and repairs.
     elsewhere = {
         "/artifacts/{sha256}", "/acts/{act_id}", "/incidents/{incident_id}", "/deliveries/{delivery_id}",
         "/config/stages/{stage_id}", "/batches/{batch_id}", "/rollouts/{rollout_id}", "/what-if/{run_id}",
+        "/remediations/{remediation_id}", "/diagnosis/findings/{finding_id}",
+        "/diagnosis/findings/{finding_id}/levers/{key}",
     }  # fmt: skip
-    alone = {"/config", "/cordon-policy", "/recording-rules", "/revisions/{number}"}
+    alone = {"/config", "/cordon-policy", "/remediation-policy", "/recording-rules", "/revisions/{number}"}
     assert {re.sub(r"/{\w+}$", "", path) for path in tagged - alone - elsewhere} == covered
     publisher.publish()
     for path in sorted(alone):

@@ -225,6 +225,15 @@ def test_one_that_was_done_though_it_was_cancelled_is_shown_as_what_it_became(fl
     assert Act.objects.get().state == end
 
 
+def test_of_several_those_are_taken_back_that_no_agent_has_begun(fleet, agent):
+    begun, waits = ask(fleet), ask(fleet)
+    tell(agent, begun["id"], "running")
+    with unit_of_work(SYSTEM, "a person took it in hand") as unit:
+        acts.cancel_waiting(unit, [begun["id"], waits["id"], "0" * 32])
+    assert dict(Act.objects.values_list("act_id", "state")) == {begun["id"]: "running", waits["id"]: "cancelled"}
+    assert sections["acts"].compile(waits["id"]) is None
+
+
 @pytest.mark.parametrize("name", ["nobody", "0" * 32, "%00"])
 def test_an_unknown_act_is_not_found(fleet, name):
     assert fleet.get(f"/acts/{name}").status_code == 404

@@ -156,7 +156,7 @@ def documented() -> dict[str, str]:
     found: dict[str, str] = {}
     prefix = ""
     for line in METRICS_PAGE.read_text().splitlines():
-        if head := re.match(r"\| (?:further )?series `(headworks_\w+_)…`", line):
+        if head := re.match(r"\| (?:further )?series `(headworks_(?:\w+_)?)…`", line):
             prefix = head[1]
         elif not line.startswith("|"):
             prefix = ""

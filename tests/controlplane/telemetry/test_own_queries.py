@@ -8,23 +8,50 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import promql_parser as ast
 import pytest
+import yaml
 
+from controlplane.alerts.rule_file.series_notation import labels_of, values_of
 from controlplane.configs import pool_means
-from controlplane.demo import plan
 from controlplane.demo_check import cordoning
+from controlplane.telemetry.promql.binary import COMPARISON, SETS
 from controlplane.telemetry.recording.builtin import builtin
 from controlplane.web import readings
 from dashboards.charts import CHARTS
 from dashboards.spans import SPANS
 from tests.controlplane.telemetry.twins import COUNT, JITTER_MS, STEP_MS, Twins, compare, running_twins
-from wire.write_body import STALE, Series
+from wire.write_body import STALE, Series, key_of
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs"
 PAGES = [query.over(span) for chart in CHARTS for query in chart.queries for span in SPANS.values()]
 RECORDING_RULES = [rule for group in builtin()["groups"] for rule in group["rules"]]
 RECORDED = [rule["expr"] for rule in RECORDING_RULES]
-RULES = [rule["expr"] for rule in plan.RULES.values()]
+PACK = Path(__file__).parents[3] / "controlplane/alerts/pack"
+HEALTHY = yaml.safe_load((PACK / "tests/healthy_test.yml").read_text())["tests"][0]["input_series"]
+
+
+def compared(tree: ast.Expr) -> Iterator[str]:
+    """What a rule compares: the fleet here is well, so that the whole has no result. Its unit tests fire on both."""
+    match tree:
+        case ast.ParenExpr():
+            yield from compared(tree.expr)
+        case ast.BinaryExpr() if str(tree.op) in {*COMPARISON, *SETS}:
+            yield from compared(tree.lhs)
+            yield from compared(tree.rhs)
+        case ast.NumberLiteral():
+            return
+        case _:
+            yield tree.prettify()
+
+
+RULES = [
+    part
+    for file in sorted(PACK.glob("*.yml"))
+    for group in yaml.safe_load(file.read_text()).get("groups", ())
+    for rule in group["rules"]
+    for part in compared(ast.parse(rule["expr"]))
+]
 READINGS = [readings._QUERY, pool_means.RESIDENCE_QUERY, pool_means.CONTEXT_QUERY, *cordoning._DRAWN]
 # Of the documentation: lines of PromQL, and expressions of rules in YAML or JSON.
 _PRINTED = re.compile(r'^```promql\n(.*?)^```|^\s*expr: (.+?)$|"expr": "([^"]+)"', re.MULTILINE | re.DOTALL)
@@ -72,7 +99,10 @@ def fleet(begin_ms: int) -> list[Series]:
         (names,) = re.findall(r"^.*? by \((.+?)\)", rule["expr"])
         for owner in ("one", "other"):
             labels = {name: "ok" if name == "outcome" else owner for name in names.split(", ") if name != "le"}
+            labels |= rule.get("labels", {})
             add(rule["record"], labels, [round(dice.uniform(0, 1), 4) for _ in range(COUNT)])
+    finding = {"detector": "kv_exhausted", "subject": "pool/short"}
+    add("headworks_diagnosis_confidence_ratio", finding, [0.9] * COUNT)
     for gateway, count in (("gw-1", COUNT), ("gw-2", GONE)):
         add("headworks_gateway_config_revision", {"gateway": gateway}, [7.0] * count)
         add("headworks_gateway_ledger", {"gateway": gateway, "mode": "local"}, [1.0] * count)
@@ -86,6 +116,9 @@ def fleet(begin_ms: int) -> list[Series]:
                 ended = {**whose, "outcome": outcome, "reason": reason}
                 add("headworks_gateway_requests_total", ended, growing(9, count))
             add("headworks_gateway_slo_requests_total", {**whose, "outcome": "met"}, growing(9, count))
+            add("headworks_gateway_requests_without_max_tokens_total", whose, growing(5, count))
+            kept = {"gateway": gateway, "pool": pool, "slo": "ttft" if tenant == "acme" else "tpot", "outcome": "met"}
+            add("headworks_gateway_slo_promises_total", kept, growing(9, count))
             for cache, what in itertools.product(("exact", "semantic"), ("lookups", "hits", "wrong_hits")):
                 add(f"headworks_gateway_cache_{what}_total", {**whose, "cache": cache}, growing(9, count))
             for name in LATENCIES:
@@ -99,6 +132,7 @@ def fleet(begin_ms: int) -> list[Series]:
             add(f"headworks_engine_{name}", whose, [float(dice.randrange(9)) for _ in range(count)] + ends)
         usage = [round(dice.uniform(0.9, 1), 3) for _ in range(count)]
         add("headworks_engine_kv_cache_usage_ratio", whose, usage + ends)
+        add("headworks_engine_preemptions_total", whose, growing(9, count) + ends)
         for name in ("queue_seconds", "e2e_seconds"):
             histogram(f"headworks_engine_{name}", whose, count)
     for node, count in (("n-1", COUNT), ("n-2", GONE)):
@@ -108,6 +142,14 @@ def fleet(begin_ms: int) -> list[Series]:
             add("headworks_gpu_up", own, [1.0] * count)
             for name, most in (("GPU_UTIL", 100), ("POWER_USAGE", 700), ("GPU_TEMP", 90), ("FB_USED", 140_000)):
                 add(f"DCGM_FI_DEV_{name}", own, [round(dice.uniform(0, most), 2) for _ in range(count)])
+    known = {key_of(series.labels) for series in found}
+    for each in HEALTHY:
+        labels = labels_of(each["series"])
+        if key_of(labels) not in known:
+            # Counters start high.
+            base = 10**6 if "+" in each["values"] else 0
+            values = [base + value for value in values_of(each["values"])[:COUNT] if value is not None]
+            found.append(Series(labels, list(zip(times, values, strict=True))))
     return found
 
 

@@ -28,6 +28,8 @@ CHANGES: tuple[dict[str, Any], ...] = (
     {"pools__main__queue_cap": 3},
     {"pools__main__max_concurrency": 2},
     {"pools__main__max_concurrency": 50},
+    {"priority_classes__bulk__kv_ceiling_permille": 400},
+    {"priority_classes__bulk__kv_ceiling_permille": 1000},
     {"engines__e2__pool": "main"},
     {"engines__e2__pool": "spare"},
 )
@@ -150,8 +152,12 @@ class World:
         busy = {pool for pool, engine, _ in self.bench.pools.engines() if engine.in_flight}
         for pool in self.bench.pools.moments():
             # An engine that came from another pool brings requests of that one with it.
-            if pool.queue_length and not pool.in_flight and pool.name not in busy:
+            if pool.queue_length and not pool.in_flight and pool.name not in busy and not self.only_under_a_ceiling():
                 yield f"{pool.name} stands idle while some wait"
+
+    def only_under_a_ceiling(self) -> bool:
+        """Of those room is kept free; where engines are cordoned, all of it may be."""
+        return all(request.x.priority_class == "bulk" for request in self.requests)
 
     def tokens_of(self, placement: Placement) -> int:
         return next(x.max_tokens for x, each in self.running if each is placement)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from gateway.pools import Placement
 from gateway.refusals import Refused
 from tests.gateway.fleet import MODEL
-from tests.gateway.pools.asking import Bench, turns
+from tests.gateway.pools.asking import OPTIONS, Bench, turns
 
 CLASSES: dict[str, Any] = {
     "gold": {"rank": 0},
@@ -313,6 +314,35 @@ async def test_those_that_wait_are_judged_by_a_new_configuration_at_once():
     assert (await asyncio.wait_for(tasks[0], 5)).pool == "main"
     bench.configure(pools__main__queue_ttl_ms=0)
     assert await refusal(tasks[1]) == "queue_timeout"
+
+
+def bulk(ceiling_permille: int) -> dict[str, Any]:
+    return {"priority_classes__bulk": {"rank": 5, "kv_ceiling_permille": ceiling_permille}}
+
+
+async def test_a_ceiling_that_is_lowered_sends_those_away_that_it_never_lets_in():
+    bench = Bench(**LONG_TTL, **bulk(800))
+    running = await bench.place(100)
+    large, small = await bench.waits(70, priority_class="bulk"), await bench.waits(50, priority_class="bulk")
+    bench.configure(**bulk(500))
+    with pytest.raises(Refused, match="70 tokens of KV cache, more than any engine"):
+        await asyncio.wait_for(large, 5)
+    bench.end(running)
+    assert (await asyncio.wait_for(small, 5)).pool == "main"
+
+
+async def test_what_fits_under_no_ceiling_while_an_engine_is_cordoned_keeps_no_room_from_smaller_ones():
+    bench = Bench(2, replace(OPTIONS, overtakings=0), **LONG_TTL, **bulk(800))
+    bench.configure(engines__e1__cordoned=True)
+    # Of 200 tokens 40 are kept for others: one engine has 60 for the class now, and 80 when both serve.
+    running = await bench.place(100)
+    large, small = await bench.waits(80, priority_class="bulk"), await bench.waits(30, priority_class="bulk")
+    bench.end(running)
+    placement = await asyncio.wait_for(small, 5)
+    assert not large.done()
+    bench.configure(engines__e1__cordoned=False)
+    assert (await asyncio.wait_for(large, 5)).state.name == "e1"
+    bench.end(placement)
 
 
 async def test_more_concurrency_serves_those_that_wait_at_once():

@@ -126,9 +126,29 @@ async def test_the_phases_of_a_start_come_from_the_log_that_the_policy_names(eng
     details.looked("e1", vllm, UP)
     await until(lambda: details.add_to(UP.report).start_phases_ms)
     assert details.add_to(UP.report).start_phases_ms == {"load_weights": 2500}
-    (sample,) = details.samples("e1", vllm)
+    (sample, ended) = details.samples("e1", vllm)
     assert (sample.name, sample.value) == ("headworks_engine_start_phase_seconds", 2.5)
     assert sample.labels == {"engine": "e1", "kind": "vllm", "model": "llama", "pool": "short", "phase": "load_weights"}
+    assert (ended.name, ended.value) == ("headworks_engine_out_of_memory_exit", 0.0)
+
+
+async def test_the_log_tells_of_a_run_that_ended_for_want_of_memory(engine, start, tmp_path):
+    log = tmp_path / "vllm.log"
+    log.write_bytes(b"CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0: of which 15.00 GiB is free\n" + LOG)
+    details = start(EnginePolicy(log_file=str(log)))
+    vllm = of_kind(engine, "vllm")
+    details.looked("e1", vllm, UP)
+    await until(lambda: details.add_to(UP.report).start_phases_ms)
+    told = {
+        (sample.name, sample.labels.get("part", "")): sample.value
+        for sample in details.samples("e1", vllm)
+        if "memory" in sample.name
+    }
+    assert told == {
+        ("headworks_engine_out_of_memory_exit", ""): 1.0,
+        ("headworks_engine_out_of_memory_bytes", "asked"): 4 * 2**30,
+        ("headworks_engine_out_of_memory_bytes", "free"): 15 * 2**30,
+    }
 
 
 async def test_the_phases_of_sglangs_start_stand_on_its_metrics_page(engine, start):

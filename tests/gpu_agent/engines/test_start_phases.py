@@ -56,7 +56,7 @@ def test_of_a_log_as_long_as_any_its_end_is_read(tmp_path):
     with log.open("wb") as file:
         file.write((BEGINNING + THEN).encode())
         file.truncate(10**9)
-    assert read_log(log) == ({}, {})
+    assert read_log(log)[:2] == ({}, {})
     with log.open("ab") as file:
         file.write((BEGINNING + NOW).encode())
     assert read_log(log).phases_ms == NOW_MS

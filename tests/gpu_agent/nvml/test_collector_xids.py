@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from gpu_agent.nvml.readings import XidTally
+from gpu_agent.nvml.xids import COUNTED_CLASSES
 from simulator.gpu import fault
 from tests.gpu_agent.nvml.polling import read_until, states
 
@@ -20,10 +21,22 @@ async def test_each_xid_is_an_event_and_a_repeat_is_counted(collect, state, sour
     readings = await read_until(watched, lambda now: now.gpus[1].xids.total == 2, "both XIDs")
     assert readings.gpus[1].xids == XidTally(last=48, total=2)
     assert readings.gpus[0].xids == XidTally()
+    assert readings.gpus[1].xids_by_class == {kind: 2 * (kind == "memory") for kind in COUNTED_CLASSES}
+    assert not any(readings.gpus[0].xids_by_class.values())
     assert watched.kinds() == ["xid"]
     (event,) = watched.events
     assert (event.node, event.subject, event.severity) == ("gpu-01", readings.gpus[1].identity.uuid, "critical")
     assert event.detail.startswith("XID 48 (Double Bit ECC Error) on GPU 1 (Simulated NVIDIA H200, 00000000:02:00.0)")
+
+
+async def test_of_a_class_those_that_ask_for_nothing_are_not_counted(collect, state, source_options):
+    watched = await collect(**source_options)
+    await read_until(watched, lambda now: states(now) == HEALTHY, "three watched GPUs")
+    with state.change() as machine:
+        fault.throw_xid(machine, 1, 63)
+        fault.throw_xid(machine, 1, 13)
+    readings = await read_until(watched, lambda now: now.gpus[1].xids.total == 2, "both XIDs")
+    assert {kind for kind, total in readings.gpus[1].xids_by_class.items() if total} == {"application"}
 
 
 async def test_an_xid_thrown_before_the_agent_started_is_not_delivered_through_nvml(collect, state, source_options):

@@ -126,6 +126,13 @@ def test_the_last_xid_carries_its_meaning_and_a_counter_shows_repeats():
     assert found["headworks_gpu_xid_errors_total"].value == 2
 
 
+def test_xids_are_counted_by_class_from_zero_on():
+    counted = {"memory": 2, "driver": 0}
+    found = [each for each in metrics(GpuReading(H200, "ok", xids_by_class=counted)) if "xid_class" in each.name]
+    assert {each.labels["class"]: each.value for each in found} == counted
+    assert {each.name for each in found} == {"headworks_gpu_xid_class_total"}
+
+
 def test_without_an_xid_dcgm_exporters_no_error_stands():
     found = {sample.name: sample for sample in metrics(GpuReading(H200, "ok", xids=XidTally()))}
     last = found["DCGM_FI_DEV_XID_ERRORS"]

@@ -38,3 +38,6 @@
     for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   });
 })();
+
+// On a phone the navigation is moved sideways: to the page that is open.
+document.querySelector(".nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });

@@ -40,6 +40,8 @@ def _pushed(now_ms: int) -> list[Series]:
     whose = {"pool": "short", "tenant": "acme", "priority_class": "normal"}
     return [
         counter("requests_total", **whose, outcome="ok", reason="none"),
+        counter("slo_requests_total", **whose, outcome="met"),
+        counter("slo_promises_total", pool="short", slo="ttft", outcome="met"),
         counter("prompt_tokens_total", **whose),
         counter("generation_tokens_total", **whose),
         *(counter(f"{name}_bucket", **whose, le=le) for name in _LATENCIES for le in ("0.5", "+Inf")),
@@ -67,8 +69,9 @@ def test_each_gives_a_series_of_its_level(fill, now_ms):
     for rule in _rules():
         level = rule["record"].split(":")[0]
         by = _LABELS.get(level, {level}) | ({"outcome", "reason"} if "_requests:rate" in rule["record"] else set())
+        by |= {"slo", "outcome"} if "_slo:rate" in rule["record"] else set()
         found = query.instant(rule["expr"], now_ms)
-        assert {frozenset(sample.labels) for sample in found} == {frozenset(by)}, rule
+        assert {frozenset(sample.labels | rule.get("labels", {})) for sample in found} == {frozenset(by)}, rule
         assert len(found) == (2 if level == "engine" else 1), rule
 
 

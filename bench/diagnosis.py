@@ -1,0 +1,152 @@
+"""Whether the diagnosis finds each of its twenty bottlenecks, nothing else beside it, and whether its levers help.
+
+Real processes on 127.0.0.1: control plane with its worker, two nodes with agents and simulated GPUs, four simulated
+engines in three pools, a gateway, and clients of five tenants. First a day on which nothing is wrong: nothing may be
+found. Then one pathology after another (docs/diagnosis-lab.md): goodput before, the injection, the time until its
+detector shows it and whatever else is shown, its first lever over REST, the time until it is over, goodput of the
+healthy traffic then, with what was injected still there. At the end the fleet is put back, and the next one begins.
+
+Found in time is within two windows. Engines, GPUs and clients are simulated; all that judges and acts is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.support.lab.clients import Clients
+from bench.support.lab.drill import Drill, Result
+from bench.support.lab.fleet import Lab, lab
+from bench.support.lab.healthy import HEALTHY
+from bench.support.lab.rows import BY_NAME
+from bench.support.report import Targets, report
+from simulator.tokenizer import Words, train_tokenizer
+
+HEALTHY_SECONDS, QUICK_HEALTHY_SECONDS = 150.0, 40.0
+MEASURE_SECONDS, QUICK_MEASURE_SECONDS = 30.0, 15.0
+SETTLE_SECONDS = 10.0
+FOUND_WINDOWS = 2.0
+
+
+def matrix(results: Sequence[Result]) -> str:
+    """A row for each injection, a column for each detector that fired: `1`, or `.` where it did not."""
+    injected = [each.name for each in results]
+    fired = {each.name: {*each.others, *([each.name] if each.found_seconds is not None else ())} for each in results}
+    columns = [name for name in BY_NAME if any(name in found for found in fired.values()) or name in injected]
+    width = max(map(len, injected), default=0)
+    numbers = {name: number for number, name in enumerate(BY_NAME, 1)}
+    lines = ["injected \\ found".ljust(width + 3) + " ".join(f"{numbers[name]:>2}" for name in columns)]
+    for name in injected:
+        cells = " ".join(" 1" if column in fired[name] else " ." for column in columns)
+        lines.append(f"{name.ljust(width + 3)}{cells}")
+    lines.append("columns: " + ", ".join(f"{numbers[name]} {name}" for name in columns))
+    return "\n".join(lines)
+
+
+def line(result: Result) -> str:
+    """What came of one pathology, on one line."""
+    found = "not found" if result.found_seconds is None else f"found {result.found_seconds:.0f} s"
+    lever = f"lever {result.lever or 'none'}"
+    cleared = "not over" if result.cleared_seconds is None else f"over {result.cleared_seconds:.0f} s"
+    percent = "-" if result.goodput_percent is None else f"{result.goodput_percent:.0f} %"
+    others = f"; also {', '.join(f'{name} {at:.0f} s' for name, at in result.others.items())}" if result.others else ""
+    but = f"; {BY_NAME[result.name].but}" if result.name in BY_NAME and BY_NAME[result.name].but else ""
+    wrong = f"; {result.problem}" if result.problem else ""
+    goodput = f"goodput {result.goodput_before:.2f} → {result.goodput_injected:.2f} → {percent}"
+    return f"{result.name:20} {found:12} {lever:28} {cleared:11} {goodput}{others}{but}{wrong}"
+
+
+def figures_of(results: Sequence[Result], healthy: Result | None, window_seconds: int) -> dict[str, float]:
+    found = [each for each in results if each.found_seconds is not None]
+    in_time = [each for each in found if (each.found_seconds or 0) <= FOUND_WINDOWS * window_seconds]
+    moved = [each for each in results if each.lever and not each.lever.startswith("advice")]
+    promised = [each for each in moved if BY_NAME[each.name].goodput_percent is not None]
+    returned = [each for each in promised if (each.goodput_percent or 0) >= (BY_NAME[each.name].goodput_percent or 0)]
+    figures: dict[str, float] = {
+        "injected": len(results),
+        "found": len(found),
+        "not_found_in_two_windows": len(results) - len(in_time),
+        "others_found": sum(len(each.others) for each in results),
+        "levers_applied": len(moved),
+        "levers_that_did_not_clear": sum(each.cleared_seconds is None for each in moved),
+        "goodput_not_returned": len(promised) - len(returned),
+        "failed_drills": sum(bool(each.problem) for each in results),
+    }
+    if healthy is not None:
+        figures["found_on_a_healthy_day"] = len(healthy.others)
+    return figures
+
+
+TARGETS: Targets = {
+    "not_found_in_two_windows": ("at most", 0.0),
+    "others_found": ("at most", 0.0),
+    "levers_that_did_not_clear": ("at most", 0.0),
+    "goodput_not_returned": ("at most", 0.0),
+    "failed_drills": ("at most", 0.0),
+    "found_on_a_healthy_day": ("at most", 0.0),
+}
+
+
+def run(made: Lab, names: Sequence[str], healthy_seconds: float, measure_seconds: float) -> list[Result]:
+    begun = time.monotonic()
+
+    def say(step: str) -> None:
+        print(f"  [{time.monotonic() - begun:6.0f} s] {step}", flush=True)
+
+    words = Words(train_tokenizer())
+    with Clients(made.gateway_url, made.keys, words) as clients:
+        clients.start(HEALTHY)
+        drill = Drill(made, clients, say, measure_seconds)
+        time.sleep(SETTLE_SECONDS)
+        results = []
+        if healthy_seconds:
+            say(f"a healthy day of {healthy_seconds:.0f} s")
+            results.append(drill.healthy(healthy_seconds))
+            print(line(results[0]), flush=True)
+        for number, name in enumerate(names, 1):
+            say(f"{name} ({number} of {len(names)})")
+            results.append(drill.run(BY_NAME[name]))
+            print(line(results[-1]), flush=True)
+    return results
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Prints a line a pathology, the confusion matrix, figures, one JSON object. Exit status 0 if all targets hold."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="extend", nargs="+", default=[], choices=list(BY_NAME), metavar="NAME",
+                        help=f"only these of {', '.join(BY_NAME)}")  # fmt: skip
+    parser.add_argument("--window-seconds", type=int, default=30, help="what detectors look back over (%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="shorter measurements and a shorter healthy day")
+    parser.add_argument("--no-healthy", action="store_true", help="no healthy day before")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="an empty folder for the fleet's files, kept")
+    arguments = parser.parse_args(argv)
+    # Asked to end, it ends what it started.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    begun = time.monotonic()
+    healthy_seconds = QUICK_HEALTHY_SECONDS if arguments.quick else HEALTHY_SECONDS
+    measure_seconds = QUICK_MEASURE_SECONDS if arguments.quick else MEASURE_SECONDS
+    with tempfile.TemporaryDirectory(prefix="headworks-bench-") as scratch:
+        folder = arguments.keep or Path(scratch)
+        folder.mkdir(exist_ok=True)
+        with lab(folder, arguments.window_seconds) as made:
+            print(f"the lab is up after {time.monotonic() - begun:.0f} s", flush=True)
+            results = run(
+                made, arguments.only or list(BY_NAME), 0 if arguments.no_healthy else healthy_seconds, measure_seconds
+            )
+    print(matrix(results))
+    healthy = results[0] if results and results[0].name == "healthy" else None
+    drilled = [each for each in results if each is not healthy]
+    figures = figures_of(drilled, healthy, arguments.window_seconds)
+    figures["seconds"] = time.monotonic() - begun
+    print(json.dumps({"drills": [each.described() for each in results]}))
+    return report("diagnosis", __doc__, figures, {name: TARGETS[name] for name in TARGETS if name in figures})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The only writers of rounds, findings, proposals and policies."""

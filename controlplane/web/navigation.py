@@ -1,0 +1,99 @@
+"""The one navigation: every page that stands for itself, by what a person is about to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+
+class Entry(NamedTuple):
+    """`section`: of the pages below it, which have no entry of their own. `tenants`: also people of some have it."""
+
+    view: str
+    label: Promise
+    section: str = ""
+    tenants: bool = False
+
+
+class Link(NamedTuple):
+    address: str
+    label: Promise
+    current: bool
+    view: str
+
+
+GROUPS: tuple[tuple[Promise, tuple[Entry, ...]], ...] = (
+    (
+        _("Watch"),
+        (
+            Entry("dashboards:home", _("Dashboard"), "dashboard"),
+            Entry("web:incidents", _("Incidents"), "incidents"),
+            Entry("web:silences", _("Silences"), "silences"),
+            Entry("web:diagnosis", _("Diagnosis"), "diagnosis"),
+            Entry("web:decisions", _("Decisions"), "decisions", tenants=True),
+        ),
+    ),
+    (
+        pgettext_lazy("navigation", "Machines"),
+        (
+            Entry("web:fleet", _("Fleet"), "fleet"),
+            Entry("web:acts", _("Acts"), "acts"),
+            Entry("web:repairs", _("Repairs"), "repairs"),
+        ),
+    ),
+    (
+        pgettext_lazy("navigation", "Models"),
+        (
+            Entry("web:rollouts", _("Rollouts"), "rollouts"),
+            Entry("web:versions", _("Versions")),
+            Entry("web:model_files", _("Model files")),
+            Entry("web:compatibility", _("Compatibility")),
+        ),
+    ),
+    (
+        pgettext_lazy("navigation", "Traffic"),
+        (
+            Entry("web:tenants", _("Tenants"), "tenants", tenants=True),
+            Entry("web:batches", _("Batches"), "batches", tenants=True),
+            Entry("web:planner", _("Planner"), "planner"),
+            Entry("web:what_ifs", _("What if")),
+        ),
+    ),
+    (
+        pgettext_lazy("navigation", "Configuration"),
+        (
+            Entry("web:revisions", _("Revisions"), "revisions"),
+            Entry("web:targets", _("Targets"), "targets"),
+            Entry("web:receivers", _("Receivers"), "receivers"),
+            Entry("web:alert_routes", _("Alert routes"), "alert_routes"),
+            Entry("web:rules", _("Rules"), "rules"),
+            Entry("web:recording_rules", _("Recording rules")),
+        ),
+    ),
+)
+
+
+def links(request: HttpRequest, section: str, *, whole_fleet: bool) -> Iterator[tuple[Promise, list[Link]]]:
+    """The groups that this person has pages of, and in them the page that is open, or the one above it."""
+    match = request.resolver_match
+    view = match.view_name if match is not None else ""
+    entries = [(label, [each for each in group if whole_fleet or each.tenants]) for label, group in GROUPS]
+    itself = any(each.view == view for _label, group in entries for each in group)
+    for label, group in entries:
+        found = [
+            Link(
+                reverse(each.view),
+                each.label,
+                each.view == view if itself else each.section == section != "",
+                each.view,
+            )
+            for each in group
+        ]
+        if found:
+            yield label, found

@@ -1,0 +1,194 @@
+"""Alerting rules: which there are and what they say, one with its series, and how operators write them."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from controlplane.alerts.models import Severity
+from controlplane.alerts.rule_file.text import read_yaml
+from controlplane.alerts.services import rule_files
+from controlplane.alerts.services.rule_pack import is_changed
+from controlplane.alerts.services.rules import RULES, describe_series, page_series, shown
+from controlplane.core.changes import UnitOfWork
+from controlplane.core.errors import Refused
+from controlplane.core.models import Role
+from controlplane.core.security import Caller
+from controlplane.web import alert_rules
+from controlplane.web.access import page
+from controlplane.web.alert_rule_forms import AlertRuleForm, NewAlertRuleForm, RulesFileForm
+from controlplane.web.curl import curl, reason_of
+from controlplane.web.forms import RefusableForm
+from controlplane.web.views.review import Proposal, confirm, propose
+
+SECTION = "rules"
+
+
+@page()
+def rules(request: HttpRequest, caller: Caller) -> HttpResponse:
+    context = {
+        "section": SECTION,
+        "groups": alert_rules.groups(),
+        "export": "/api/v1/rules-file",
+        "curl_rules": curl(request, "GET", "/rules"),
+        "curl_export": curl(request, "GET", "/rules-file"),
+    }
+    return render(request, "web/rules.html", context)
+
+
+@page()
+def rule(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    row = RULES.get(name)
+    series, more = page_series(name)
+    context = {
+        "section": SECTION,
+        "trail": _trail(),
+        "line": alert_rules.RuleLine(shown([row])[0]),
+        "severity": row.severity,
+        "is_packed": bool(row.pack),
+        "is_changed": bool(row.pack) and is_changed(row),
+        "series": [{**describe_series(one), "since": one.active_since} for one in series],
+        "series_more": more is not None,
+        "chart": alert_rules.chart(row.name, row.expr, timezone.now()),
+        "chart_width": alert_rules.CHART_WIDTH,
+        "chart_height": alert_rules.CHART_HEIGHT,
+        "curl_rule": curl(request, "GET", f"/rules/{name}"),
+        "curl_series": curl(request, "GET", f"/rules/{name}/series"),
+    }
+    return render(request, "web/rule.html", context)
+
+
+@page(Role.OPERATOR)
+def new_rule(request: HttpRequest, caller: Caller) -> HttpResponse:
+    form = NewAlertRuleForm(request.POST or None, initial={"severity": Severity.WARNING, "enabled": True})
+    title = _("New rule")
+
+    def change(unit: UnitOfWork) -> None:
+        RULES.create(unit, form.cleaned_data["name"], form.values())
+
+    if not _is_sent(request, form):
+        return _form_page(request, form, title)
+    name = form.cleaned_data["name"]
+    line = curl(request, "POST", "/rules", query=reason_of(request), body={"name": name, **form.values()})
+    return _proposed(request, caller, form, title, change, line, reverse("web:rules"))
+
+
+@page(Role.OPERATOR)
+def edit_rule(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    current = RULES.describe(RULES.get(name))
+    form = AlertRuleForm(request.POST or None, initial=current)
+    title = _("Change the rule %(name)s") % {"name": name}
+    if not _is_sent(request, form):
+        return _form_page(request, form, title)
+    values = {field: value for field, value in form.values().items() if value != current[field]}
+
+    def change(unit: UnitOfWork) -> None:
+        RULES.update(unit, name, values)
+
+    line = curl(request, "PATCH", f"/rules/{name}", query=reason_of(request), body=values)
+    return _proposed(request, caller, form, title, change, line, reverse("web:rule", args=[name]))
+
+
+@page(Role.OPERATOR)
+def switch_rule(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    """On where it is off, and off where it is on."""
+    enabled = not RULES.get(name).enabled
+
+    def change(unit: UnitOfWork) -> None:
+        RULES.update(unit, name, {"enabled": enabled})
+
+    proposal = Proposal(
+        section=SECTION,
+        title=(_("Switch on %(name)s") if enabled else _("Switch off %(name)s")) % {"name": name},
+        apply_label=_("Switch on") if enabled else _("Switch off"),
+        action=change,
+        trail=_trail(),
+        done=reverse("web:rule", args=[name]),
+        curl=curl(request, "PATCH", f"/rules/{name}", query=reason_of(request), body={"enabled": enabled}),
+        note="" if enabled else _("What it says now ends, and receivers are told so."),
+        dangerous=not enabled,
+    )
+    return confirm(request, caller, proposal)
+
+
+@page(Role.OPERATOR)
+def delete_rule(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    row = RULES.get(name)
+
+    def change(unit: UnitOfWork) -> None:
+        RULES.delete(unit, name)
+
+    proposal = Proposal(
+        section=SECTION,
+        title=_("Delete the rule %(name)s") % {"name": name},
+        apply_label=_("Delete"),
+        action=change,
+        trail=[*_trail(), (reverse("web:rule", args=[name]), name)],
+        done=reverse("web:rules"),
+        curl=curl(request, "DELETE", f"/rules/{name}", query=reason_of(request)),
+        note=_("It does not come again with a later version. What it says now ends.") if row.pack else "",
+        dangerous=True,
+    )
+    return confirm(request, caller, proposal)
+
+
+@page(Role.OPERATOR)
+def import_rules(request: HttpRequest, caller: Caller) -> HttpResponse:
+    form = RulesFileForm(request.POST or None)
+    title = _("Import a rule file")
+    if not _is_sent(request, form):
+        return _form_page(request, form, title)
+    replace = form.cleaned_data["replace"]
+    try:
+        given = read_yaml(form.cleaned_data["rule_file"].encode())
+    except Refused as refused:
+        form.take_refusal(refused)
+        return _form_page(request, form, title)
+
+    def change(unit: UnitOfWork) -> None:
+        rule_files.take(unit, given, replace=replace)
+
+    asked = {**reason_of(request), **({"replace": "true"} if replace else {})}
+    line = curl(request, "POST", "/rules-file", query=asked)
+    line += " \\\n  -H 'Content-Type: text/yaml' --data-binary @rules.yml"
+    return _proposed(request, caller, form, title, change, line, reverse("web:rules"))
+
+
+def _is_sent(request: HttpRequest, form: RefusableForm) -> bool:
+    return request.method == "POST" and form.is_valid() and request.POST.get("step") != "edit"
+
+
+def _proposed(
+    request: HttpRequest, caller: Caller, form: RefusableForm, title: str, change: Any, line: str, done: str
+) -> HttpResponse:
+    proposal = Proposal(
+        section=SECTION,
+        title=title,
+        apply_label=_("Apply"),
+        action=change,
+        trail=_trail(),
+        done=done,
+        curl=line,
+        carried=form,
+    )
+    try:
+        return propose(request, caller, proposal)
+    except Refused as refused:
+        form.take_refusal(refused)
+    return _form_page(request, form, title)
+
+
+def _form_page(request: HttpRequest, form: RefusableForm, title: str) -> HttpResponse:
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
+    context = {"section": SECTION, "form": form, "title": title, "trail": _trail(), "done": reverse("web:rules")}
+    return render(request, "web/alert_rule_form.html", context, status=status)
+
+
+def _trail() -> list[tuple[str, str]]:
+    return [(reverse("web:rules"), _("Rules"))]
