@@ -156,8 +156,9 @@ class _Scheduler(Scheduler):  # type: ignore[misc]
         return sent
 
 
-# Each task that can take long runs in one thread at most: one is left for those that are short.
-_THREADS = 4
+# Each task that can take long runs in one thread at most, and there are ten of them: some are left for what is short,
+# such as a page that goes out.
+_THREADS = 14
 
 
 def run_worker() -> None:

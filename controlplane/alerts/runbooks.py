@@ -23,6 +23,7 @@ _THEMES = {
     "gpu_memory": "Memory of GPUs",
     "gpu_clocks": "Clocks of GPUs",
     "links_and_hosts": "Links and hosts",
+    "told_by_events": "Told by events: rules for those who evaluate elsewhere",
     "targets": "Gateways and nodes",
     "control_plane": "The control plane itself",
     "tenants": "Tenants",
@@ -34,6 +35,21 @@ One page for each alert of [the default rules](../rules.md#the-pack): what it me
 when it is a false alarm. `api` and `$HEADWORKS` are [those of the REST interface](../rest.md); names in capitals, such
 as POOL, stand for those of the alert's labels.
 """
+
+
+# What an agent tells at once by an event has the runbook of the rule that watches the same.
+_OF_EVENTS = {
+    "GpuLost": "gpu-unreachable",
+    "GpuUnresponsive": "gpu-unreachable",
+    "GpuError": "gpu-unreachable",
+    "NvmlFailed": "gpu-unreachable",
+    "NvSwitchSxid": "nv-switch-errors",
+    "EngineDown": "engine-unavailable",
+    "EngineHung": "engine-stalled",
+    "EngineRestarted": "engine-restarting",
+    "EngineProbeFailed": "engine-probe-failing",
+}
+_XID_CLASS = re.compile(r": class (\w+), action ")
 
 
 class Entry(NamedTuple):
@@ -54,6 +70,18 @@ def page(slug: str) -> str | None:
     """A runbook's Markdown; None where there is none of this name."""
     file = _FOLDER / f"{slug}.md"
     return file.read_text(encoding="utf-8") if _SLUG.fullmatch(slug) and file.is_file() else None
+
+
+def of_event(alertname: str, detail: str) -> dict[str, str]:
+    """The annotation `runbook_url` of an alert that an event opened; nothing where there is no runbook for it.
+
+    Of an XID the one of its class, which its agent names in the event's `detail`.
+    """
+    slug = _OF_EVENTS.get(alertname, "")
+    if alertname == "GpuXid":
+        named = _XID_CLASS.search(detail)
+        slug = f"gpu-xid-{named[1]}" if named and page(f"gpu-xid-{named[1]}") else "gpu-xid-unknown"
+    return {"runbook_url": f"{PATH}{slug}.md"} if slug else {}
 
 
 def slug_in(runbook_url: str) -> str:

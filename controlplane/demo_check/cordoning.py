@@ -85,7 +85,7 @@ def rules_are_evaluated(fleet: Fleet) -> str:
 
 def _rules(fleet: Fleet) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = fleet.rest.get("/rules", limit=1000)["items"]
-    return found
+    return [rule for rule in found if rule["enabled"]]
 
 
 def chosen_no_more(fleet: Fleet) -> str:

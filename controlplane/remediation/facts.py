@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from controlplane import settings_rows
-from controlplane.alerts.health import HARDWARE_ALERTS
+from controlplane.alerts.health import CAUSES, HARDWARE_ALERTS
 from controlplane.alerts.models import Alert, AlertSource, IncidentState, NodeEvent, Severity
 from controlplane.core.models import AuditEntry
 from controlplane.core.nouns import some_of
@@ -18,6 +18,8 @@ from controlplane.remediation.models import Remediation, RemediationPolicy, Stat
 
 # A report may have been made before an act ended and come after it.
 SETTLE = timedelta(seconds=2)
+# A node that is to be taken away is no fault that came back.
+_LEAVING_KINDS = [kind for kind, cause in CAUSES.items() if cause.rule == "leaving"]
 _FORGOTTEN = ActSeen("failed", "nobody knows of the act any more")
 _ENDED = {state for state in ActState.values if state not in ("waiting", "running")}
 
@@ -100,7 +102,7 @@ def _struck_again(row: Remediation, after: datetime | None) -> str:
     if row.state != State.VERIFYING or after is None:
         return ""
     since = NodeEvent.objects.filter(node=row.node, severity=Severity.CRITICAL, received_at__gt=after, at__gt=after)
-    hardware = since.exclude(kind__startswith="engine_").order_by("pk").first()
+    hardware = since.exclude(kind__startswith="engine_").exclude(kind__in=_LEAVING_KINDS).order_by("pk").first()
     return hardware.detail if hardware is not None else ""
 
 

@@ -50,6 +50,22 @@ def test_an_operator_cancels_one_and_the_audit_has_it(operator: Client) -> None:
     assert (entry.key, entry.reason) == (str(row.pk), "seen on site")
 
 
+def test_what_failed_is_tried_again_or_cancelled(operator: Client) -> None:
+    node("rack-1")
+    row = repair_of("rack-1", State.FAILED)
+    for what in ("cancel", "begin"):
+        assert f"/repairs/{row.pk}/{what}/" in page(operator)
+    confirm(operator, f"/repairs/{row.pk}/cancel/")
+    assert services.get(row.pk).state == State.CANCELLED
+
+
+def test_what_nodes_tell_is_shown_as_text(operator: Client) -> None:
+    hostile = "<script>alert(1)</script>"
+    row = repair_of("rack-1", State.FAILED, gpu=hostile, cause=hostile, said=hostile)
+    for shown in (page(operator), operator.get(f"/repairs/{row.pk}/cancel/").content.decode()):
+        assert hostile not in shown
+
+
 def test_an_operator_begins_what_was_only_observed(operator: Client) -> None:
     node("rack-1")
     row = repair_of("rack-1")

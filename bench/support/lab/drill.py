@@ -163,8 +163,9 @@ class Drill:
         pools = [edit["key"] for edit in lever["edits"] if "engine_arguments" in edit["changes"]]
         for pool in pools:
             desired = rest.get(f"/pools/{pool}")["engine_arguments"]
-            self.say(f"restart the engines of {pool} with what it desires")
-            acts.restart(rest, [name for name, engine in ENGINES.items() if engine.pool == pool], desired)
+            self.say(f"restart the other engines of {pool} with what it desires")
+            left = [name for name, engine in ENGINES.items() if engine.pool == pool and name not in touched]
+            acts.restart(rest, left, desired)
 
     def _measured(self, since: float, watch: Watch | None = None) -> float:
         """Goodput of `measure_seconds` from `since` on, or later, once what was sent then has ended."""

@@ -85,13 +85,13 @@ _RETRY_STORM = Pathology(
     "pool/chat",
     tenants={"impatient": {"weight": 1}},
     # Their time-out is shorter than an answer takes: what they send again finds even less room.
-    traffic={"impatient": Kind("impatient", asks.leaving(MODEL, 60, 250, 3.0), 1.5, resends=12, resend_seconds=1.0)},
+    traffic={"impatient": Kind("impatient", asks.leaving(MODEL, 60, 250, 3.0), 2.0, resends=12, resend_seconds=1.0)},
 )
 _OPEN_ENDED_OUTPUT = Pathology(
     "open_ended_output",
     "pool/chat",
     edits=[("models", MODEL, {"default_max_tokens": 3000, "max_tokens": 3500})],
-    tenants={"talkative": {"weight": 8}},
+    tenants={"talkative": {"weight": 12}},
     traffic={"talkative": Kind("talkative", asks.open_ended(MODEL, _SHORT), 2.5)},
 )
 _GHOST_WORK = Pathology(

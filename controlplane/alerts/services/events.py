@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from controlplane import settings_rows
-from controlplane.alerts import health
+from controlplane.alerts import health, runbooks
 from controlplane.alerts import models as rows
 from controlplane.alerts.health import Verdict, judge
 from controlplane.alerts.services import alerts, incidents, notifying, policy
@@ -114,7 +114,12 @@ def _open(event: rows.NodeEvent, verdict: Verdict, labels: dict[str, str], now: 
         source="event",
         severity=event.severity,
         title=verdict.title,
-        annotations={"summary": verdict.title, "description": event.detail, "verdict": verdict.reason},
+        annotations={
+            "summary": verdict.title,
+            "description": event.detail,
+            "verdict": verdict.reason,
+            **runbooks.of_event(labels["alertname"], event.detail),
+        },
         at=at,
         text=event.detail,
     )

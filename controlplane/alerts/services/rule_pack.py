@@ -21,6 +21,8 @@ from wire.canonical import Document, content_hash
 PACK = "headworks"
 FOLDER = Path(__file__).resolve().parents[1] / "pack"
 _GROUPS = "groups"
+# Its rules say what agents' events have said already: they are there for those who switch them on.
+_TOLD_BY_EVENTS = "told_by_events.yml"
 
 
 class PackRule(NamedTuple):
@@ -56,6 +58,7 @@ def pack_rules(folder: Path = FOLDER) -> Iterator[PackRule]:
         for group in groups:
             for place, alert in enumerate(alerts_of(group)):
                 fields = {**fields_of(alert, severities), "group": group.name, "place": place}
+                fields["enabled"] = file.name != _TOLD_BY_EVENTS
                 yield PackRule(names.new(alert.alert), fields)
 
 

@@ -24,7 +24,7 @@ _CUT = 'headworks_gateway_streams_cut_total{reason!="deadline_exceeded"}'
 class DeployAndProbes(Detector):
     """An engine restarted while requests ran, or a gateway ended before its streams did.
 
-    Where the GPU failed before (row 20), the engine hung, or its last run ended for want of GPU memory (row 3), the
+    Where the GPU failed before (row 20), the engine hung, or a run of it ended for want of GPU memory (row 3), the
     restart is what mends it and this is silent. A process that the kernel killed for lack of memory restarts as well:
     that lowers the finding. A restart that an act asked for counts where streams were cut: what ran was drained
     otherwise. Streams that break off without a restart are the engine's errors, which its breaker and row 9 tell.
@@ -49,7 +49,7 @@ class DeployAndProbes(Detector):
         "longest": quantile(0.99, "headworks_gateway_e2e_seconds", "pool"),
         "first_token": quantile(0.99, "headworks_gateway_ttft_seconds", "pool"),
         "oom": counted("headworks_host_oom_kills_total", "node"),
-        "out_of_memory": "max by (engine) (headworks_engine_out_of_memory_exit) > 0",
+        "out_of_memory": "max by (engine) (max_over_time(headworks_engine_out_of_memory_exit[$window])) > 0",
     }
     # A counter's growth is extrapolated: less than one is one.
     ONCE = 0.5

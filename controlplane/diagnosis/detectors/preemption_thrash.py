@@ -126,8 +126,8 @@ def _restart(facts: PoolFacts, fleet: Fleet, budget: Carried, sequences: int) ->
         why=format_lazy(
             _(
                 "Nine tenths of {tokens} tokens of KV cache carry {fit} sequences an engine with 95 % probability, by "
-                "the measured lengths (95 % of contexts have {context} tokens at most); of those that run now so many "
-                "end as {n} an engine."
+                "the measured lengths (95 % of contexts have {context} tokens at most). Of those that run now {n} an "
+                "engine fit."
             ),
             tokens=budget.capacity_tokens, fit=budget.of_each, context=budget.context_tokens, n=sequences,
         ),

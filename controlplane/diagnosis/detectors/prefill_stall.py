@@ -15,7 +15,7 @@ from controlplane.diagnosis.detectors.gpus_of import kinds_of
 from controlplane.diagnosis.detectors.kv_pressure import PRESSURE_QUERIES, thrashing
 from controlplane.diagnosis.detectors.promises import tpot_seconds
 from controlplane.diagnosis.detectors.restarting import ROLL, desired, is_vllm, started_with
-from controlplane.diagnosis.detectors.size_route import size_route
+from controlplane.diagnosis.detectors.size_route import route_from, size_route
 from policy.planning.start import BATCHED_TOKENS_LARGE, batched_tokens
 
 _GAPS = "headworks_engine_inter_token_latency_seconds"
@@ -172,7 +172,7 @@ def _missed(readings: Readings, fleet: Fleet) -> dict[str, Missed]:
 
 def _levers(facts: PoolFacts, stall: Stall | None, missed: Missed | None, fleet: Fleet) -> Iterator[Lever]:
     if stall is not None:
-        route = size_route(facts, fleet)
+        route = _long_route(facts, stall, fleet)
         # Where long prompts have somewhere to go they go at once, and no engine is started again for it.
         if route is not None and route.edits:
             yield route
@@ -186,6 +186,21 @@ def _levers(facts: PoolFacts, stall: Stall | None, missed: Missed | None, fleet:
             why=_("Engines match prefixes from the first token on; a name, a date or an id there makes all new."),
             advice=_("Let system prompt and templates begin alike; add user, time and documents after them."),
         )
+
+
+def _long_route(facts: PoolFacts, stall: Stall, fleet: Fleet) -> Lever | None:
+    """For prompts that stop streams for as long as is seen; by measured lengths where their speed is not known."""
+    if stall.step_p99 is None:
+        return size_route(facts, fleet)
+    seconds, speed = _GAP_PROMISES * tpot_seconds(facts.row), stall.step_p99 / stall.gap_p99
+    why = format_lazy(
+        _(
+            "At the {speed:.0f} tokens a second of the largest steps more of them are read for longer than "
+            "{seconds:g} s."
+        ),
+        speed=speed, seconds=seconds,
+    )  # fmt: skip
+    return route_from(facts, fleet, max(1, int(speed * seconds)), why)
 
 
 def _smaller_steps(facts: PoolFacts, stall: Stall, fleet: Fleet) -> Iterator[Lever]:

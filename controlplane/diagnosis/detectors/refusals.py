@@ -18,6 +18,8 @@ OWN_LIMITS = f'{REQUESTS}{{outcome="refused",reason=~"{_OWN_LIMITS}"}}'
 PAST_LIMITS = f'{REQUESTS}{{reason!~"{_OWN_LIMITS}"}}'
 FOR_CAPACITY = f'{REQUESTS}{{outcome="refused",reason=~"{_NO_CAPACITY}"}}'
 FAILED = f'{REQUESTS}{{outcome="failed"}}'
+# Their clients had enough of waiting.
+LEFT = f'{REQUESTS}{{outcome="cancelled"}}'
 # Fewer of a window say nothing of a share: the breaker's own minimum.
 REQUESTS_MIN = 20.0
 

@@ -27,13 +27,15 @@ STORM_QUERIES = {
     "own_limits": refusals.by_tenant(refusals.OWN_LIMITS),
     "for_capacity": refusals.by_tenant(refusals.FOR_CAPACITY),
     "failed": refusals.by_tenant(refusals.FAILED),
+    "left": refusals.by_tenant(refusals.LEFT),
 }
 
 
 class Storm(NamedTuple):
     """Of one window. `retries`: those that the tenants' own limits did not stop; `asked`: likewise.
 
-    `tenants`: who retries, and how often.
+    `rejected`: refused for want of capacity, failed, or left by a client that had enough of waiting. `tenants`: who
+    retries, and how often.
     """
 
     asked: float
@@ -47,10 +49,10 @@ def storms(readings: Readings) -> dict[str, Storm]:
     """The pools with a retry storm."""
     found = {}
     asked, failed = readings.by_pool("asked"), readings.by_pool("failed")
-    rejected = readings.by_pool("for_capacity")
+    endings = [readings.by_pool(name) for name in ("for_capacity", "failed", "left")]
     for pool, requests in asked.items():
         by_tenant = dict(_past_limits(pool, readings))
-        retries, turned_away = sum(by_tenant.values()), rejected.get(pool, 0.0) + failed.get(pool, 0.0)
+        retries, turned_away = sum(by_tenant.values()), sum(ending.get(pool, 0.0) for ending in endings)
         if requests < refusals.REQUESTS_MIN:
             continue
         if retries >= RETRY_BUDGET * requests and turned_away >= _REJECTED_SHARE * requests:
@@ -67,7 +69,7 @@ def _past_limits(pool: str, readings: Readings) -> Iterator[tuple[str, float]]:
 
 
 class RetryStorm(Detector):
-    """At least a tenth of what comes is the same as within the last minute, and at least a fifth is turned away.
+    """At least a tenth of what comes is the same as within the last minute, and at least a fifth comes to nothing.
 
     Retries that a tenant's own limits stop are no storm any more, and are left out. Repeat questions (row 12) are of
     others, or later, and are answered. Queue debt (row 8) refuses as much, but to clients that wait as they should.
@@ -107,13 +109,13 @@ class RetryStorm(Detector):
         return Finding(
             subject=f"pool/{pool}",
             summary=format_lazy(
-                _("{pool}: {retried:.0%} of the requests are retries, and {rejected:.0%} are turned away"),
+                _("{pool}: {retried:.0%} of the requests are retries, and {rejected:.0%} come to nothing"),
                 pool=pool, retried=retried, rejected=rejected,
             ),
             confidence_permille=combined(*signals),
             evidence=(
                 Evidence("retries", retried, "ratio", RETRY_BUDGET, self.queries["retries"]),
-                Evidence("turned_away", rejected, "ratio", _REJECTED_SHARE, self.queries["for_capacity"]),
+                Evidence("come_to_nothing", rejected, "ratio", _REJECTED_SHARE, self.queries["for_capacity"]),
                 Evidence("requests", storm.asked, "requests", None, self.queries["asked"]),
                 *(() if before is None else (Evidence("requests_before", before, "requests"),)),
             ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django.utils.functional import Promise
 from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
@@ -39,6 +40,11 @@ def size_route(facts: PoolFacts, fleet: Fleet) -> Lever | None:
         ),
         ratio=cut.wait_ratio, share=cut.classes[1].requests / sum(each.requests for each in cut.classes),
     )  # fmt: skip
+    return route_from(facts, fleet, edge, why)
+
+
+def route_from(facts: PoolFacts, fleet: Fleet, edge: int, why: Promise) -> Lever:
+    """Prompts of `edge` tokens and more to another pool of the model; advice where there is none."""
     title = format_lazy(_("Prompts of {edge} tokens and more to engines of their own"), edge=edge)
     edit = _edit(facts, fleet, edge)
     if edit is None:

@@ -205,3 +205,29 @@ def test_a_node_that_is_lost_mutes_all_else_that_is_about_it():
     assert rule["equal"] == ["node"]
     # An alert without a node has the same value of that label as any other without one.
     assert 'node!=""' in rule["target_matchers"]
+
+
+@pytest.mark.parametrize(
+    ("alertname", "detail", "slug"),
+    [
+        (
+            "GpuXid",
+            "XID 79 (GPU has fallen off the bus) on GPU 3: class hardware, action cordon_reboot",
+            "gpu-xid-hardware",
+        ),
+        ("GpuXid", "XID 45 (…) on GPU 3: class sympathetic, action none", "gpu-xid-unknown"),
+        ("GpuXid", "something else", "gpu-xid-unknown"),
+        ("EngineHung", "", "engine-stalled"),
+    ],
+)
+def test_an_alert_of_an_event_has_the_runbook_of_the_rule_that_watches_the_same(alertname, detail, slug):
+    assert runbooks.of_event(alertname, detail) == {"runbook_url": f"docs/runbooks/{slug}.md"}
+    assert runbooks.page(slug)
+
+
+def test_every_event_that_hardware_and_engines_have_leads_to_a_runbook_that_there_is():
+    without = {"SpotNotice", "EnginePaused"}
+    for cause in CAUSES.values():
+        found = runbooks.of_event(cause.alertname, "")
+        assert (cause.alertname in without) == (found == {})
+        assert not found or runbooks.page(runbooks.slug_in(found["runbook_url"]))

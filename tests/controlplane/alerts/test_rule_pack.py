@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controlplane import cli
 from controlplane.alerts.models import PackedRule, Rule
 from controlplane.alerts.services.rule_pack import PACK, load_pack, pack_rules
 from controlplane.alerts.services.rules import RULES
@@ -117,3 +118,18 @@ def test_the_pack_of_this_version_is_taken_whole():
     by_a_person(load)
     assert Rule.objects.count() == len(list(pack_rules())) > 20
     assert not Rule.objects.filter(annotations__summary=None).exists()
+
+
+def test_it_comes_with_the_migration_unless_it_is_switched_off(settings, tmp_path, monkeypatch):
+    settings.DATA_DIR, settings.STATIC_ROOT = tmp_path, tmp_path / "static"
+    # Without what takes seconds.
+    monkeypatch.setattr("django.core.management.call_command", lambda *words, **options: None)
+    monkeypatch.setenv("HEADWORKS_RULE_PACK", "off")
+    cli.prepare()
+    assert not Rule.objects.exists()
+    monkeypatch.delenv("HEADWORKS_RULE_PACK")
+    cli.prepare()
+    assert Rule.objects.filter(pack=PACK).count() == len(list(pack_rules()))
+    changed = AuditEntry.objects.filter(noun="rule").count()
+    cli.prepare()
+    assert AuditEntry.objects.filter(noun="rule").count() == changed

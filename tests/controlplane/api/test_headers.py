@@ -50,8 +50,13 @@ NOUNS: list[tuple[str, dict[str, Any], str]] = [
     ("/inhibitions", {"name": "one", "source_matchers": ["a=b"], "target_matchers": ["c=d"]}, "/inhibitions/one"),
     (
         "/silences",
-        {"name": "one", "matchers": ["a=b"], "ends_at": "2099-01-01T00:00:00Z", "starts_at": "2098-12-01T00:00:00Z",
-         "comment": "a test"},
+        {
+            "name": "one",
+            "matchers": ["a=b"],
+            "ends_at": "2099-01-01T00:00:00Z",
+            "starts_at": "2098-12-01T00:00:00Z",
+            "comment": "a test",
+        },
         "/silences/one",
     ),
     (

@@ -3,11 +3,12 @@ is left half-way without a person being called, and a person's hand goes before.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from controlplane.alerts.models import Alert, Incident, IncidentState
+from controlplane.alerts.models import Alert, Incident, IncidentState, NodeEvent
 from controlplane.core.changes import SYSTEM, unit_of_work
 from controlplane.core.models import AuditEntry, Target
 from controlplane.fleet.models import Act, Engine, Gpu, Node
@@ -129,9 +130,8 @@ def test_two_gpus_of_a_node_call_for_a_person_each_by_itself(acting: World, post
     acting.look()
     acting.look()
     assert firing() == ["GpuXid", "GpuXid", "RemediationNeedsPerson", "RemediationNeedsPerson"]
-    acting.rest.post(
-        f"/incidents/{Incident.objects.get(labels__gpu='GPU-4', source='event', title__contains='XID').pk}/resolve", {}
-    )
+    one = Incident.objects.get(labels__gpu="GPU-4", labels__alertname="GpuXid")
+    acting.rest.post(f"/incidents/{one.pk}/resolve", {})
     acting.look()
     assert firing() == ["GpuXid", "RemediationNeedsPerson"]
 
@@ -250,6 +250,20 @@ def test_a_node_whose_agent_falls_silent_is_not_well(acting: World, post: Post) 
     acting.look()
     assert said(acting.look(61, silent=True)) == ("verifying", "waits for the node's agent to be well")
     assert said(acting.look(700, silent=True)) == ("failed", "not well after the repair: the node's agent")
+    assert Node.objects.get(name="n1").cordoned
+
+
+def test_a_notice_that_the_node_is_taken_away_is_no_fault_that_came_back(acting: World, post: Post) -> None:
+    post(event(detail=XID_95))
+    assert acted(acting, 4).state == State.VERIFYING
+    acted_at = Act.objects.latest("pk").state_at - timedelta(hours=1)
+    Act.objects.update(state_at=acted_at)
+    NodeEvent.objects.update(at=acted_at, received_at=acted_at)
+    post(event("spot_notice", detail="the provider takes n1 away in 120 s", subject="n1"))
+    acting.look()
+    assert said(acting.look(61)) == (
+        "remediated", "well again; the cordon stays for n1: the provider takes n1 away in 120 s",
+    )  # fmt: skip
     assert Node.objects.get(name="n1").cordoned
 
 

@@ -17,6 +17,7 @@ from controlplane.fleet.services import ENGINES
 from tests.controlplane.diagnosis import helpers
 from tests.controlplane.diagnosis.detectors import kit
 from tests.controlplane.diagnosis.helpers import counter, gauge, histogram
+from wire.write_body import Series
 
 ENGINE: Any = {"engine": "e1", "pool": "chat", "node": "n1"}
 REQUEST: Any = {"pool": "chat", "tenant": "acme", "priority_class": "c"}
@@ -107,6 +108,13 @@ def test_an_engine_whose_last_run_ended_out_of_memory_is_row_three():
     assert helpers.judged(
         DETECTOR, [*series(), gauge("headworks_engine_out_of_memory_exit", 0, **ENGINE)], helpers.fleet()
     )
+
+
+def test_one_that_was_started_well_again_within_the_window_still_is():
+    name = {"__name__": "headworks_engine_out_of_memory_exit", **ENGINE}
+    moments = [helpers.AT_MS - seconds * 1000 for seconds in (90, 60, 30, 0)]
+    exits = Series(name, list(zip(moments, (1.0, 1.0, 0.0, 0.0), strict=True)))
+    assert not helpers.judged(DETECTOR, [*series(), exits], helpers.fleet())
 
 
 def test_a_process_that_the_kernel_killed_makes_it_doubtful():

@@ -113,9 +113,19 @@ def test_a_step_keeps_a_token_for_each_sequence():
     assert finding.levers[0].edits[0].changes == {"engine_arguments": {"max-num-batched-tokens": 2000}}
 
 
-def test_long_prompts_are_offered_engines_of_their_own():
+def test_prompts_that_stop_streams_for_as_long_as_is_seen_get_engines_of_their_own():
+    (finding,) = found(series(), with_long_pool())
+    evidence = {part.name: part.value for part in finding.evidence}
+    (edit,) = finding.levers[0].edits
+    # Of what is read in four promised gaps of 50 ms.
+    wanted = int(evidence["step_tokens_p99"] / evidence["gap_p99"] * 0.2)
+    assert (edit.key, edit.changes["match"]["min_prompt_tokens"]) == ("size-chat", wanted)
+
+
+def test_without_another_pool_smaller_steps_come_first():
     (finding,) = found(series())
-    assert "size_route" in [lever.key for lever in finding.levers]
+    assert [lever.key for lever in finding.levers] == ["max_num_batched_tokens", "size_route"]
+    assert finding.levers[1].advice
 
 
 def test_a_prefix_cache_that_new_heads_defeat_is_found_by_itself():

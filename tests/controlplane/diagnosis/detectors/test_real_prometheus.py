@@ -16,7 +16,13 @@ from wire.write_body import Series
 QUERIES = list(dict.fromkeys(promql for detector in DETECTORS for promql in expressions(detector, 60).values()))
 BOUNDS = ("0.01", "0.1", "1", "10", "+Inf")
 POOLS = {"chat": "e-1", "long": "e-2"}
-ENDED = (("ok", "none"), ("refused", "queue_full"), ("refused", "rpm_limit"), ("failed", "engine_error"))
+ENDED = (
+    ("ok", "none"),
+    ("refused", "queue_full"),
+    ("refused", "rpm_limit"),
+    ("failed", "engine_error"),
+    ("cancelled", "client_left"),
+)
 # From here on one of the gateways says nothing more: it was killed.
 GONE = 120
 # Counters by their labels beside pool, tenant and gateway.

@@ -42,7 +42,14 @@ def test_retries_beside_refusals_are_a_storm():
     assert finding.confidence_permille >= 800
     evidence: dict[str, Any] = {part.name: part for part in finding.evidence}
     assert (evidence["retries"].value, evidence["retries"].limit) == (pytest.approx(0.4), 0.1)
-    assert (evidence["turned_away"].value, evidence["turned_away"].limit) == (pytest.approx(0.6), 0.2)
+    assert (evidence["come_to_nothing"].value, evidence["come_to_nothing"].limit) == (pytest.approx(0.6), 0.2)
+
+
+def test_clients_that_leave_and_come_again_are_a_storm_as_well():
+    """Their time-out is shorter than an answer takes."""
+    assert found([STORM[0], requests("cancelled", "client_left", 6.0), retries(4.0)])
+    # They leave for good: ghost work, or impatience.
+    assert not found([STORM[0], requests("cancelled", "client_left", 6.0)])
 
 
 @pytest.mark.parametrize(
