@@ -20,22 +20,34 @@ class Apart(Generic[T]):
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._under_way = False
+        # Set once the call that is under way has come back.
+        self._back: asyncio.Event | None = None
+        # Whoever waited for it was cancelled, which says nothing of the call.
+        self._left = False
 
     async def run(self, call: Callable[[], T], deadline_seconds: float) -> T:
-        """What the call returns or raises. Raises: NoAnswer, at once where an earlier one is still under way."""
+        """What the call returns or raises. Raises: NoAnswer, at once where an earlier one is still under way; one that
+        was only left by who waited for it is waited for.
+        """
         # Said alike, so that one trouble is told once.
         failure = f"no answer within {deadline_seconds:g} s"
-        if self._under_way:
-            raise NoAnswer(failure)
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-        self._under_way = True
-        threading.Thread(target=self._work, args=(call, loop, answer), name=self._name, daemon=True).start()
         try:
             async with asyncio.timeout(deadline_seconds):
-                return await answer
+                while self._back is not None:
+                    if not self._left:
+                        raise NoAnswer(failure)
+                    await self._back.wait()
+                self._back, self._left = asyncio.Event(), False
+                answer: asyncio.Future[T] = loop.create_future()
+                threading.Thread(target=self._work, args=(call, loop, answer), name=self._name, daemon=True).start()
+                try:
+                    return await answer
+                except asyncio.CancelledError:
+                    self._left = True
+                    raise
         except TimeoutError:
+            self._left = False
             raise NoAnswer(failure) from None
 
     def _work(self, call: Callable[[], T], loop: asyncio.AbstractEventLoop, answer: asyncio.Future[T]) -> None:
@@ -49,7 +61,9 @@ class Apart(Generic[T]):
             loop.call_soon_threadsafe(self._tell, answer, result)
 
     def _tell(self, answer: asyncio.Future[T], result: T | Exception) -> None:
-        self._under_way = False
+        if self._back is not None:
+            self._back.set()
+            self._back = None
         if answer.done():
             return
         if isinstance(result, Exception):

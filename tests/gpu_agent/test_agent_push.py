@@ -105,6 +105,7 @@ async def test_values_of_a_gpu_that_hangs_end_and_it_is_told_down(control, tmp_p
         body = await body_where(control, lambda found: found.get(("headworks_gpu_up", "1")) == 0)
         assert {each.labels[METRIC_NAME] for each in body if each.labels.get("gpu") == "1"} == {
             "headworks_gpu_up", "DCGM_FI_DEV_XID_ERRORS", "headworks_gpu_xid_errors_total",
+            "headworks_gpu_xid_class_total",
         }  # fmt: skip
         assert "DCGM_FI_DEV_GPU_UTIL" in {each.labels[METRIC_NAME] for each in body if each.labels.get("gpu") == "0"}
 

@@ -275,7 +275,8 @@ def test_each_page_shows_a_rest_call_that_exists(name: str, fleet: dict[str, obj
         # What is to be sent is known at its second step only, or there is nothing to be done.
         assert name in {
             "new_tenant", "new_what_if", "edit_tenant", "give_temporary_limits", "choose_act", "ask_act", "unblock_key",
-            "uncordon_node", "uncordon_engine", "edit_policy", "edit_receiver", "edit_recording_rules",
+            "uncordon_node", "uncordon_engine", "cancel_repair", "reset_repair_breaker", "edit_policy", "edit_receiver",
+            "edit_recording_rules",
             "reset_recording_rules", "bring_version_back", "plan_fan_out", "plan_promise",
             "new_lever_policy", "edit_lever_policy", "new_rule", "edit_rule", "import_rules",
             "assign_incident", "snooze_incident", "comment_on_incident", "new_silence", "edit_silence", "new_window",

@@ -61,7 +61,7 @@ def test_a_person_finds_why_a_request_was_refused(site: Site, open_page: OpenPag
 def test_an_operator_changes_a_rule_and_sees_it_evaluated(site: Site, worker: None, open_page: OpenPage) -> None:
     page = open_page("omar")
     page.goto(f"{site.url}/dashboards/?span=7d")
-    page.get_by_role("link", name="recording rules").click()
+    page.locator("main").get_by_role("link", name="recording rules").click()
     expect(page.locator("#groups")).to_contain_text(re.compile(r"\d+ ms"))
     page.get_by_role("link", name="Edit").click()
     text = page.get_by_label("Rules (YAML)")

@@ -55,7 +55,7 @@ def fleet(begin_ms: int) -> list[Series]:
 
 
 def _values(dice: random.Random, name: str) -> list[float]:
-    if name.endswith(("_total", "_bucket", "_count", "_sum")):
+    if name.lower().endswith(("_total", "_bucket", "_count", "_sum")):
         return list(itertools.accumulate((float(dice.randrange(40)) for _ in range(COUNT)), initial=10.0**6))[1:]
     return [float(dice.randrange(1, 90)) for _ in range(COUNT)]
 

@@ -37,6 +37,27 @@ async def test_a_call_that_does_not_return_is_given_up_and_none_is_begun_beside_
                 break
 
 
+async def test_a_call_that_was_only_left_is_waited_for_by_the_next():
+    apart, come_back = Apart[bool]("test"), threading.Event()
+    first = asyncio.create_task(apart.run(come_back.wait, 60))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    second = asyncio.create_task(apart.run(lambda: True, 60))
+    await asyncio.sleep(0)
+    assert not second.done()
+    come_back.set()
+    assert await second
+    # One that does not come back is given up by those after it, too.
+    third = asyncio.create_task(apart.run(threading.Event().wait, 60))
+    await asyncio.sleep(0)
+    third.cancel()
+    await asyncio.gather(third, return_exceptions=True)
+    for _ in range(2):
+        with pytest.raises(NoAnswer):
+            await apart.run(lambda: True, 0.01)
+
+
 def test_a_process_ends_though_a_call_has_not_returned():
     code = """
 import asyncio, threading
