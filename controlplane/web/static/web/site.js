@@ -40,4 +40,9 @@
 })();
 
 // On a phone the navigation is moved sideways: to the page that is open.
-document.querySelector(".nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+(() => {
+  "use strict";
+  const here = document.querySelector(".nav [aria-current]");
+  const strip = here?.closest(".nav");
+  if (strip) strip.scrollLeft = here.offsetLeft - (strip.clientWidth - here.offsetWidth) / 2;
+})();
