@@ -44,7 +44,7 @@ def _in_the_tests_transaction() -> Iterator[None]:
 
 
 # Each a test of its own, so that none takes long: every so manieth operation.
-PARTS = 6
+PARTS = 8
 
 
 # The site is served by ASGI, where what streams is asynchronous.
@@ -89,4 +89,4 @@ def test_no_request_that_the_schema_suggests_breaks_it(
         # Of a call that takes nothing, nothing can be wrong.
         with suppress(Unsatisfiable):
             each_is_answered()
-    assert wanted & answered, "nothing was asked in earnest"
+    assert wanted <= answered
