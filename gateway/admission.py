@@ -6,7 +6,6 @@ They raise Refused, and NotAdmitted where the policy refuses (see `refusals.refu
 from __future__ import annotations
 
 import hashlib
-import random
 import re
 
 from gateway.exchange import Exchange
@@ -129,8 +128,7 @@ async def route(x: Exchange) -> None:
         max_tokens=x.ask.max_tokens_or(x.model.default_max_tokens),
     )
     x.note(prompt_tokens=facts.prompt_tokens, max_tokens=facts.max_tokens)
-    # Weights spread load; nobody gains by guessing the draw.
-    result = choose_route(x.view.routes_for(x.model_name), facts, random.random())  # noqa: S311
+    result = choose_route(x.view.routes_for(x.model_name), facts, x.gateway.draws.draw(x.model_name))
     if result.reason == "rejected":
         raise Refused("rejected_by_route", result.message)
     if result.reason == "no_route":

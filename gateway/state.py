@@ -33,6 +33,7 @@ from gateway.shared_feedback import SharedFeedback
 from gateway.sketches import MinuteSketches
 from gateway.upstream import engine_session
 from gateway.view import View, compile_view
+from policy.draws import EvenDraws
 from policy.retry import RetryBudget
 from wire.settings import Setting
 from wire.snapshot import GatewaySnapshot, Snapshot
@@ -119,6 +120,7 @@ class Gateway:
         self.engine_watch.on_look = self._looked
         self.engine_watch.on_gone = self.pools.gone
         self.engine_watch.on_restart = self.schemas.warm_up.started
+        self.draws = EvenDraws()
         self.caches = AnswerCaches(self.http, self._stands_well, self.now_ms, self.metrics.caches)
         self.shared_breakers = SharedBreakers(self.redis, self.unix_ms, self.pools.apply_remote)
         self.pools.on_breaker_change = self.shared_breakers.on_change

@@ -101,7 +101,7 @@ class Rooms:
         ttft_ms, lines = round((x.first_byte_at - x.arrived) * 1000), len(room.running)
         since = room.busy_since if lines else room.idle_since
         if x.arrived >= since:
-            room.policy.first_token(ttft_ms, x.size.tokens, self._now_ms(), lines)
+            room.policy.first_token(ttft_ms, x.size.tokens, round(x.first_byte_at * 1000), lines)
 
     def close(self) -> None:
         """The gateway drains: whoever waits is told so."""

@@ -31,8 +31,9 @@ _FIRST_PER_ENGINE = 8
 _STEP_PERMILLE, _SMALL_STEP_PERMILLE = 125, 30
 _LEFT_PERMILLE, _LEFT_SLOW_PERMILLE = 900, 800
 _CEILING_HOLDS_MS = 600_000
-# Whoever has just come is in an engine's queue for a step: only a queue that two looks see is one.
-_WINDOWS_OF_QUEUE = 2
+# Whoever has just come is in an engine's queue for a step. A queue is what two looks in a row see, of more than come
+# within a step: some of all that run.
+_WINDOWS_OF_QUEUE, _COME_IN_A_STEP_PERMILLE = 2, 60
 # Below this share of the limit in flight, nothing is learned of a higher one.
 _USED_PERMILLE = 900
 # Times to first token: so many at least are judged, and at most; none beside lines is older than this.
@@ -62,6 +63,12 @@ class Sight(NamedTuple):
     concurrency: int | None = None
     ttft_slo_ms: int | None = None
 
+    @property
+    def engines_queue(self) -> bool:
+        """More wait in the engines than have just come."""
+        just_come = self.engines + (self.engines_running or 0) * _COME_IN_A_STEP_PERMILLE // 1000
+        return (self.engines_waiting or 0) > just_come
+
 
 class Options(NamedTuple):
     """`headroom_permille`: the share of what an engine can hold, in KV cache and in sequences, that lines leave alone.
@@ -82,7 +89,7 @@ class BatchRoom:
         self._options = options
         self._ceiling: int | None = None
         self._ceiling_until_ms = self._pause_until_ms = 0
-        self._began_ms = now_ms
+        self._began_ms = self._fewer_since_ms = now_ms
         self._most_in_flight = 0
         self._held_back_by: Standing = "well"
         self._windows_of_queue = 0
@@ -90,10 +97,16 @@ class BatchRoom:
         self._beside: deque[_First] = deque(maxlen=_SAMPLES_AT_MOST)
         self._is_slow = self._was_slow = False
 
-    def first_token(self, ttft_ms: int, prompt_tokens: int, now_ms: int, lines: int) -> None:
-        """An interactive request had its first token while so many lines were in flight."""
-        first = _First(now_ms, ttft_ms, prompt_tokens.bit_length())
-        (self._beside if lines else self._alone).append(first)
+    def first_token(self, ttft_ms: int, prompt_tokens: int, at_ms: int, lines: int) -> None:
+        """An interactive request had its first token at `at_ms`; so many lines were in flight.
+
+        May be told later, as once it has ended: one that came before lines were made fewer says nothing of these.
+        """
+        first = _First(at_ms, ttft_ms, prompt_tokens.bit_length())
+        if not lines:
+            self._alone.append(first)
+        elif at_ms - ttft_ms >= self._fewer_since_ms:
+            self._beside.append(first)
 
     def refused(self, now_ms: int, rest_ms: int) -> None:
         """The pool had no place for a line after all: fewer, and none before `rest_ms` are over."""
@@ -109,7 +122,8 @@ class BatchRoom:
         if ended:
             self._judge_first_tokens(sight.ttft_slo_ms, now_ms)
         standing = self._standing(sight)
-        if standing not in ("well", "busy"):
+        # Of a queue of the engines more than one window has to tell.
+        if standing not in ("well", "busy", "engines_queue"):
             self._held_back_by = standing
         if ended:
             self._move(sight, now_ms)
@@ -126,7 +140,7 @@ class BatchRoom:
     def _standing(self, sight: Sight) -> Standing:
         if sight.interactive_waiting:
             return "interactive_waits"
-        if sight.engines_waiting and sight.engines_waiting > sight.engines:
+        if sight.engines_queue:
             return "engines_queue"
         if sight.kv_permille is not None and sight.kv_permille >= 1000 - self._options.headroom_permille:
             return "kv"
@@ -160,7 +174,7 @@ class BatchRoom:
         return 100 * median_low(beyond) > _p95_ms(self._alone) * (self._options.ttft_percent - 100)
 
     def _move(self, sight: Sight, now_ms: int) -> None:
-        self._windows_of_queue = self._windows_of_queue + 1 if sight.engines_waiting else 0
+        self._windows_of_queue = self._windows_of_queue + 1 if sight.engines_queue else 0
         if self._windows_of_queue >= _WINDOWS_OF_QUEUE:
             self._held_back_by = "engines_queue"
         elif self._windows_of_queue:
@@ -200,6 +214,7 @@ class BatchRoom:
                 self._fall(lower, now_ms)
             case "ttft":
                 self.limit = max(1, self.limit * _LEFT_SLOW_PERMILLE // 1000)
+                self._fewer_since_ms = now_ms
                 self._beside.clear()
                 self._is_slow, self._was_slow = False, True
 

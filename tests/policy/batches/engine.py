@@ -88,6 +88,8 @@ class _Run:
         self._chats: set[Sequence] = set()
         self._reserved_tokens = self._line_tokens = 0
         self._ttfts_ms: list[float] = []
+        # (ms, ms after its arrival) of each chat's first token: a gateway tells of it once the chat has ended.
+        self._firsts: dict[Sequence, tuple[int, int]] = {}
         # (running, waiting) at the last look at the engine's page.
         self._look, self._look_at = (0, 0), 0.0
 
@@ -99,10 +101,11 @@ class _Run:
                 self._submit(self._chats, prompt, output, at)
             for _ in range(self._rule(self._sight(), now)):
                 self._submit(self._lines, *self._load.lines.draw(self._rng), now)
-            step = self._scheduler.plan(now)
+            # Who came during the step before is in its queue.
             if now >= self._look_at:
                 self._look = (len(self._scheduler.running), len(self._scheduler.waiting))
                 self._look_at = now + _LOOK_SECONDS
+            step = self._scheduler.plan(now)
             if step is None:
                 now = min(now + 0.05, self._arrivals[-1][0] if self._arrivals else self._ends)
                 continue
@@ -139,10 +142,12 @@ class _Run:
             self._line_tokens += 1
         if is_first and not is_line:
             ttft_ms = (now - sequence.arrived_at) * 1000
-            if self._room is not None:
-                self._room.first_token(round(ttft_ms), sequence.prompt_tokens, int(now * 1000), len(self._lines))
+            self._firsts[sequence] = (int(now * 1000), round(ttft_ms))
             if sequence.arrived_at >= self._load.warm_up_seconds:
                 self._ttfts_ms.append(ttft_ms)
         if sequence.state == "finished":
+            if not is_line and self._room is not None:
+                at_ms, ttft_ms = self._firsts.pop(sequence)
+                self._room.first_token(ttft_ms, sequence.prompt_tokens, at_ms, len(self._lines))
             (self._lines if is_line else self._chats).remove(sequence)
             self._reserved_tokens -= sequence.prompt_tokens + sequence.output_tokens
