@@ -40,6 +40,8 @@ disk_bytes gauge Size of the file system of the control plane's data directory.
 disk_available_bytes gauge Space of that file system that the control plane may still take.
 metric_store_bytes gauge Size of the file, by what it holds: samples, or bodies that wait.
 metric_store_limit_bytes gauge The size that the file may have.
+repairs_held gauge Repairs of nodes that wait: for a cordon, for a person, or for the breaker.
+repair_breaker_tripped gauge 1 while no repair begins, since too many nodes were taken in hand.
 diagnosis_findings gauge Places at which the detector finds its bottleneck.
 diagnosis_blind gauge 1: the detector could not see in the last round.
 diagnosis_confidence_ratio gauge How sure a finding is, 0 to 1: how far nothing else explains it.
