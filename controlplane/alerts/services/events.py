@@ -21,6 +21,7 @@ from controlplane.configs.lock import lock_configuration
 from controlplane.core import fields as f
 from controlplane.core.nouns import PAGE_ROWS, page_of
 from controlplane.core.reported import storable_text
+from controlplane.fleet.models import Act, ActState
 from controlplane.fleet.services import NODES
 from wire.canonical import Document
 from wire.messages import Event
@@ -28,11 +29,14 @@ from wire.messages import Event
 log = logging.getLogger(__name__)
 # A part that fails again and again would make its time line unreadable; its further events are kept all the same.
 ENTRIES_OF_EVENTS_MAX = 100
+# After these an engine runs: by what an act did, and as its agent tells.
+_STARTING = {"start", "restart"}
+_RUNS_AGAIN = ("engine_up", "engine_restarted")
 
 
 def take_events(node: str, events: Sequence[Event], now: datetime) -> None:
     """Store a node's events and act on those that are new, all or nothing. Raises NotFound: there is no such node."""
-    fresh = _unknown(node, [_row(event, now, node=node) for event in events])
+    fresh = _unknown(node, [_as_asked(_row(event, now, node=node)) for event in events])
     if not fresh:
         return
     may_cordon = any(judge(row).kind == "cordon" for row in fresh) and policy.get().enabled
@@ -73,6 +77,23 @@ def _row(event: Event, now: datetime, *, node: str = "", gateway: str = "") -> r
         severity=event.severity,
         detail=storable_text(event.detail),
     )
+
+
+def _as_asked(event: rows.NodeEvent) -> rows.NodeEvent:
+    """An engine that was stopped by an act, and has not run since, is down as it should be.
+
+    Its agent says so too, unless it was itself started anew meanwhile.
+    """
+    if event.kind != "engine_down" or event.severity == "info":
+        return event
+    acts = Act.objects.filter(engine__name=event.subject, node__name=event.node, action__in=_STARTING | {"stop"})
+    last = acts.filter(state__in=(ActState.RUNNING, ActState.DONE)).order_by("-pk").first()
+    if last is None or last.action != "stop":
+        return event
+    told = rows.NodeEvent.objects.filter(node=event.node, subject=event.subject, kind__in=_RUNS_AGAIN)
+    if not told.filter(at__gt=last.state_at).exists():
+        event.severity = "info"
+    return event
 
 
 def _unknown(node: str, events: Sequence[rows.NodeEvent]) -> list[rows.NodeEvent]:

@@ -15,6 +15,7 @@ from controlplane.core.changes import SYSTEM, unit_of_work
 from controlplane.core.errors import NotFound
 from controlplane.core.fields import EPOCH_MS_MAX, epoch_ms
 from controlplane.core.models import AuditEntry
+from controlplane.fleet.models import Act, Engine
 from controlplane.fleet.services import NODES
 from tests.controlplane.alerts.conftest import XID_79, event, target
 from tests.controlplane.conftest import Rest
@@ -238,6 +239,30 @@ def test_an_engine_that_is_up_again_ends_its_incident(post: Post) -> None:
     assert Incident.objects.get().state == IncidentState.FIRING
     post(event("engine_up", "info", "0.32.0", subject="e1"))
     assert Incident.objects.get().state == IncidentState.RESOLVED
+
+
+def test_an_engine_that_an_act_stopped_is_down_as_it_should_be_until_it_has_run_again(post: Post) -> None:
+    engine = Engine.objects.get(name="e1")
+    assert engine.node is not None
+    times = {"issued_at": timezone.now(), "expires_at": timezone.now(), "state_at": timezone.now()}
+    stopped = Act.objects.create(act_id="a1", node=engine.node, engine=engine, action="stop", state="done", **times)
+    # An agent that was started anew meanwhile knows nothing of it.
+    post(event("engine_down", "critical", "refused", subject="e1"))
+    assert not Incident.objects.exists()
+    Act.objects.filter(pk=stopped.pk).update(state_at=timezone.now() - timedelta(minutes=1))
+    post(event("engine_up", "info", "0.32.0", subject="e1", at=at(5)))
+    post(event("engine_down", "critical", "refused", subject="e1"))
+    assert Incident.objects.get().labels["alertname"] == "EngineDown"
+
+
+def test_an_engine_that_an_act_started_after_it_was_stopped_is_missed(post: Post) -> None:
+    engine = Engine.objects.get(name="e1")
+    assert engine.node is not None
+    times = {"issued_at": timezone.now(), "expires_at": timezone.now(), "state_at": timezone.now()}
+    for number, action in enumerate(("stop", "start")):
+        Act.objects.create(act_id=f"a{number}", node=engine.node, engine=engine, action=action, state="done", **times)
+    post(event("engine_down", "critical", "refused", subject="e1"))
+    assert Incident.objects.get().state == IncidentState.FIRING
 
 
 def test_events_of_one_body_count_in_the_order_in_which_they_happened(post: Post) -> None:
