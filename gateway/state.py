@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -120,7 +121,7 @@ class Gateway:
         self.engine_watch.on_look = self._looked
         self.engine_watch.on_gone = self.pools.gone
         self.engine_watch.on_restart = self.schemas.warm_up.started
-        self.draws = EvenDraws()
+        self.draws = EvenDraws(random.random)
         self.caches = AnswerCaches(self.http, self._stands_well, self.now_ms, self.metrics.caches)
         self.shared_breakers = SharedBreakers(self.redis, self.unix_ms, self.pools.apply_remote)
         self.pools.on_breaker_change = self.shared_breakers.on_change

@@ -6,7 +6,6 @@ three-gap theorem the time between two that fall in a stretch of [0, 1) is one o
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 _STEP = (5**0.5 - 1) / 2
@@ -16,11 +15,10 @@ class EvenDraws:
     """A sequence of draws in [0, 1) a name, each from a beginning of its own. Not thread-safe.
 
     What goes by names that alternate is shared out evenly for each of them. `beginning` gives where a new one begins,
-    so that many gateways do not send to the same pool at once.
+    in [0, 1): at random, so that many gateways do not send to the same pool at once.
     """
 
-    # Nobody gains by guessing the draw.
-    def __init__(self, beginning: Callable[[], float] = random.random) -> None:
+    def __init__(self, beginning: Callable[[], float]) -> None:
         self._beginning = beginning
         self._last: dict[str, float] = {}
 
