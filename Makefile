@@ -6,13 +6,13 @@ BIN := .venv/bin
 INSTALLED := .venv/installed
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 IMAGE_LOCKS := deploy/docker/locks
-BENCHMARKS := config_push fairness gateway gateway_push overload quota_race telemetry agent rollout batches rules paging alert_storm
+BENCHMARKS := config_push fairness gateway gateway_push overload quota_race telemetry agent rollout batches rules paging alert_storm web
 
 # A shell's own Python set-up must not leak into ours.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV DJANGO_SETTINGS_MODULE PIP_USER PIP_TARGET PIP_PREFIX
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-check test lint types coverage bench lock docs clean
+.PHONY: help env demo demo-check test lint types coverage bench pictures lock docs clean
 
 help:  ## Show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -60,6 +60,9 @@ bench: env  ## Run every benchmark; fails if one misses its targets
 	@failed=0; for name in $(BENCHMARKS); do \
 	  $(BIN)/headworks bench $$name || failed=1; done; exit $$failed
 
+pictures: env  ## Take a picture of every page, in every look, into build/pictures
+	$(BIN)/python -m tests.web.pictures build/pictures
+
 lock: env  ## Write requirements.lock anew from pyproject.toml, and of it each image's own part
 	$(LOCK) --all-extras pyproject.toml -o requirements.lock
 	for image in server:s3:keda gateway agent; do \
@@ -67,7 +70,7 @@ lock: env  ## Write requirements.lock anew from pyproject.toml, and of it each i
 	    -o $(IMAGE_LOCKS)/$${image%%:*}.lock || exit 1; done
 	echo setuptools | $(LOCK) --no-annotate -c requirements.lock - -o $(IMAGE_LOCKS)/build.lock
 
-docs: env  ## Write the generated pages of docs/ anew
+docs: env  ## Write the generated pages of docs/ and files of deploy/ anew
 	$(BIN)/python -m docs.generate
 
 clean:  ## Remove the environment and what the tools left behind

@@ -28,6 +28,7 @@ from controlplane.planner import plan_command, what_if_commands
 from controlplane.rollouts import commands as rollout_commands
 from controlplane.scaling import commands as scaling_commands
 from controlplane.telemetry import settings_rows as telemetry_rows
+from controlplane.web import overview_command
 from wire.settings import BadSetting, check_all, whole_number
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     alert_commands.add_to(commands, _unit_from_shell)
     rule_commands.add_to(commands, _unit_from_shell)
     receiver_commands.add_to(commands, _unit_from_shell)
+    overview_command.add_to(commands, _unit_from_shell)
     diagnosis_commands.add_to(commands, _unit_from_shell)
     plan_command.add_to(commands)
     scaling_commands.add_to(commands)

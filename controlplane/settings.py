@@ -60,6 +60,7 @@ MIDDLEWARE = [
     "controlplane.api.middleware.count_requests",
     "controlplane.core.middleware.see_client_address",
     "django.middleware.security.SecurityMiddleware",
+    "controlplane.core.middleware.compress",
     "controlplane.core.middleware.ContentSecurityPolicy",
     "controlplane.core.middleware.ignore_odd_session_cookies",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -76,7 +77,7 @@ ROOT_URLCONF = "controlplane.urls"
 ASGI_APPLICATION = "controlplane.asgi.application"
 AUTH_USER_MODEL = "core.User"
 LOGIN_URL = "web:login"
-LOGIN_REDIRECT_URL = "web:fleet"
+LOGIN_REDIRECT_URL = "web:overview"
 LOGOUT_REDIRECT_URL = "web:login"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 

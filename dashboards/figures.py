@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from textwrap import wrap
 from typing import Any
 
 from django.utils.formats import get_format
 from django.utils.translation import gettext as _
 
 from dashboards.charts import Chart
+from dashboards.charts.rows import Look
 from dashboards.lines import Line, Value
 from dashboards.readings import Reading
 
@@ -19,6 +21,7 @@ from dashboards.readings import Reading
 # green.
 COLOURS = ("#2f80d0", "#c2611f", "#16917a", "#a45ac2", "#a17a10", "#d14d72", "#5a7f99", "#6f74d8")
 THRESHOLD_COLOUR = "#d0432b"
+_DASHES: dict[Look, str] = {"drawn": "solid", "dotted": "dot", "dashed": "dash"}
 # As many as a person tells apart, and as there are colours. Of more, those with the highest peaks are drawn.
 SHOWN_SERIES = len(COLOURS)
 # Numbers as in ISO 8601, which read in every language; days stand where ticks are that far apart.
@@ -26,6 +29,8 @@ _TICKS = (
     {"dtickrange": [None, 86_399_999], "value": "%H:%M"},
     {"dtickrange": [86_400_000, None], "value": "%m-%d"},
 )
+# As long as a line of text in the narrowest chart.
+_TEXT_CHARACTERS = 36
 # Room for the numbers of an axis, and for half a number above its top: the same for all charts, so that plots line up.
 LEFT_PIXELS, TOP_PIXELS = 62, 16
 
@@ -54,6 +59,9 @@ def figure_of(chart: Chart, lines: Sequence[Line], reading: Reading, thresholds:
                 "unit": str(chart.unit.text),
                 "reads": chart.unit.reads,
                 "hidden": hidden,
+                "refused": chart.name in reading.refused,
+                # A line without a value at the newest moment was not measured for longer than that.
+                "interval_ms": reading.span.step_ms,
                 "thresholds": [{"text": each.text, "value": each.value} for each in limits],
             },
             "shapes": [_threshold(each) for each in limits],
@@ -71,12 +79,17 @@ def highest(lines: Sequence[Line]) -> tuple[list[Line], int]:
     for line in lines:
         peaks[line.name] = max(peaks.get(line.name, line.peak), line.peak)
     chosen = set(sorted(peaks, key=lambda name: (-peaks[name], name))[:SHOWN_SERIES])
-    shown = sorted((line for line in lines if line.name in chosen), key=lambda line: (line.name, line.query.dotted))
-    return shown, len(peaks) - len(chosen)
+    return in_order(line for line in lines if line.name in chosen), len(peaks) - len(chosen)
+
+
+def in_order(lines: Iterable[Line]) -> list[Line]:
+    """By name, and of one name as the chart draws them."""
+    looks = list(_DASHES)
+    return sorted(lines, key=lambda line: (line.name, looks.index(line.query.look)))
 
 
 def _trace(chart: Chart, line: Line, times_ms: Sequence[int], colour: str) -> dict[str, Any]:
-    dotted = line.query.dotted
+    look = line.query.look
     note = "  <i>%{customdata}</i>" if line.notes else ""
     return {
         "type": "scatter",
@@ -88,7 +101,7 @@ def _trace(chart: Chart, line: Line, times_ms: Sequence[int], colour: str) -> di
         "x": list(times_ms),
         "y": list(line.values),
         "customdata": list(line.notes),
-        "line": {"color": colour, "width": 1.5 if dotted else 1.8, "dash": "dot" if dotted else "solid"},
+        "line": {"color": colour, "width": 1.8 if look == "drawn" else 1.5, "dash": _DASHES[look]},
         "hovertemplate": f"%{{y:{chart.unit.hover}}}{chart.unit.after}{note}",
     }
 
@@ -144,17 +157,21 @@ def _threshold(threshold: Threshold) -> dict[str, Any]:
 
 
 def _instead(chart: Chart, reading: Reading) -> dict[str, Any]:
-    """What an empty chart says."""
-    refused = reading.refused.get(chart.name)
-    if refused:
-        # Plotly reads tags in texts.
-        text = _("The metric store did not answer: %s") % escape(refused)
-    elif reading.span.is_recorded:
-        minutes = reading.span.step_seconds // 60
-        text = _("Nothing was recorded in this time. There is a point every %d minutes.") % minutes
-    else:
-        text = _("Nothing was measured in this time.")
+    """What an empty chart says. Plotly breaks no lines, and reads tags in texts."""
+    lines = [escape(line) for sentence in _why_empty(chart, reading) for line in wrap(sentence, _TEXT_CHARACTERS)]
+    text = "<br>".join(lines)
     return {"text": text, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+
+
+def _why_empty(chart: Chart, reading: Reading) -> list[str]:
+    if refused := reading.refused.get(chart.name):
+        return [_("The metric store did not answer: %s") % refused]
+    if not reading.span.is_recorded:
+        return [_("Nothing was measured in this time."), str(chart.absent)]
+    if not chart.is_recorded:
+        return [_("Days of this are not recorded. Choose 6 h or less.")]
+    minutes = reading.span.step_seconds // 60
+    return [_("Nothing was recorded in this time. There is a point every %d minutes.") % minutes]
 
 
 def newer_points(lines: Mapping[str, Sequence[Line]], times_ms: Sequence[int]) -> dict[str, Any]:

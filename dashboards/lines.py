@@ -25,15 +25,11 @@ class Line:
     @property
     def key(self) -> str:
         """The same in every reading of its chart, in every language."""
-        return f"{self.name}|{'dotted' if self.query.dotted else 'drawn'}"
+        return f"{self.name}|{self.query.look}"
 
     @property
     def peak(self) -> float:
         return max((value for value in self.values if value is not None), default=-math.inf)
-
-    def within(self, only: Mapping[str, str]) -> bool:
-        """Whether it belongs to what a viewer chose: a line without the label belongs to every choice."""
-        return all(self.labels.get(label, chosen) == chosen for label, chosen in only.items())
 
 
 def lines_of(chart: Chart, query: Query, series: Iterable[Series], times_ms: Sequence[int]) -> list[Line]:
@@ -58,13 +54,17 @@ def _one(fold: Fold, members: list[Line]) -> Line:
     members.sort(key=lambda line: (len(line.labels.get(fold.label, "")), line.labels.get(fold.label, "")))
     steps = list(zip(*(line.values for line in members), strict=True))
     values = [fold.by(known) if (known := [value for value in step if value is not None]) else None for step in steps]
-    # Recorded series are folded already.
-    tells_each = fold.tells_each and fold.label in first.labels
+    if fold.label not in first.labels:
+        # Recorded series are folded already.
+        return Line(first.name, first.query, labels, values)
     notes = [" ".join("–" if value is None else f"{value:.0f}" for value in step) for step in steps]
-    return Line(first.name, first.query, labels, values, notes if tells_each else ())
+    return Line(first.name, first.query, labels, values, notes)
 
 
-def _at(series: Series, times_ms: Sequence[int]) -> list[Value]:
+def _at(series: Series, times_ms: Sequence[int]) -> Sequence[Value]:
+    # Nearly all have a value at each step, and then nothing is looked up.
+    if series.times_ms == times_ms and all(map(math.isfinite, series.values)):
+        return series.values
     known = dict(zip(series.times_ms, series.values, strict=True))
     return [value if (value := known.get(at)) is not None and math.isfinite(value) else None for at in times_ms]
 

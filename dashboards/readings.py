@@ -7,16 +7,17 @@ import time
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
+from controlplane.telemetry.promql.values import Vector
 from controlplane.telemetry.query import QueryError, range_
-from dashboards.charts import CHARTS, Chart
+from dashboards.charts import Chart, Layer, Only
 from dashboards.lines import Line, lines_of
 from dashboards.shared import Shared
-from dashboards.spans import Span
+from dashboards.spans import SPANS, Span
 
 log = logging.getLogger(__name__)
 
-# Each of 50 nodes with 8 GPUs is a few MB; whoever looks at one span looks at the same moment.
-_KEPT_READINGS = 8
+# Each of 50 nodes with 8 GPUs is a few MB; whoever looks at one span of a layer looks at the same moment.
+_KEPT_READINGS = 16
 
 
 @dataclass(frozen=True)
@@ -30,47 +31,57 @@ class Reading:
 
 
 _readings: Shared[Reading] = Shared(_KEPT_READINGS)
-# Charts by span: a longer one may be refused where a shorter is not.
-_refused: dict[Span, Set[str]] = {}
+# Charts by layer and span: a longer one may be refused where a shorter is not.
+_refused: dict[tuple[str, str], Set[str]] = {}
 
 
-def reading_of(span: Span, first_ms: int, last_ms: int) -> Reading:
+def reading_of(layer: Layer, only: Only, span: Span, first_ms: int, last_ms: int) -> Reading:
     """The points from `first_ms` to `last_ms`, both included and on the steps of the span."""
-    return _readings.get((span, first_ms, last_ms), lambda: read(span, first_ms, last_ms))
+    key = layer.name, only, span, first_ms, last_ms
+    reading = _readings.get(key, lambda: read(layer, only, span, first_ms, last_ms))
+    if reading.refused and last_ms < span.newest_ms(now_ms()):
+        # No later moment asks anew by itself; a viewer who tries again does.
+        _readings.forget(key)
+    return reading
 
 
-def read(span: Span, first_ms: int, last_ms: int) -> Reading:
-    """Ask the metric store, unshared."""
+def read(layer: Layer, only: Only, span: Span, first_ms: int, last_ms: int) -> Reading:
+    """Ask the metric store, unshared. A chart whose series do not know a chosen label shows all of them."""
     times_ms = list(range(first_ms, last_ms + 1, span.step_ms))
     lines: dict[str, list[Line]] = {}
     refused: dict[str, str] = {}
-    for chart in CHARTS:
+    parts: dict[str, Vector] = {}
+    for chart in layer.charts:
         try:
-            lines[chart.name] = _lines(chart, span, times_ms)
+            lines[chart.name] = _lines(chart, only, span, times_ms, parts)
         except QueryError as error:
             refused[chart.name] = str(error)
-    _tell(span, refused)
+    _tell(layer, span, refused)
     return Reading(span, times_ms, lines, refused)
 
 
-def _tell(span: Span, refused: Mapping[str, str]) -> None:
+def _tell(layer: Layer, span: Span, refused: Mapping[str, str]) -> None:
     """Say in the log that charts have no answer, or have one again; not at every step."""
-    before = _refused.get(span, frozenset())
+    if span.name not in SPANS:
+        return
+    key, page = (layer.name, span.name), f"{layer.name}, {span.name}"
+    before = _refused.get(key, frozenset())
     if refused and refused.keys() != before:
         why = "; ".join(f"{name}: {why}" for name, why in refused.items())
-        log.warning("charts of %s without an answer: %s", span.name, why)
+        log.warning("charts of %s without an answer: %s", page, why)
     elif before and not refused:
-        log.info("all charts of %s are answered again", span.name)
-    _refused[span] = refused.keys()
+        log.info("all charts of %s are answered again", page)
+    _refused[key] = refused.keys()
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _lines(chart: Chart, span: Span, times_ms: list[int]) -> list[Line]:
+def _lines(chart: Chart, only: Only, span: Span, times_ms: list[int], parts: dict[str, Vector]) -> list[Line]:
     found = []
     for query in chart.queries:
-        series = range_(query.over(span), times_ms[0], times_ms[-1], span.step_ms)
-        found += lines_of(chart, query, series, times_ms)
+        if promql := query.over(span, chart.chosen(span, only)):
+            series = range_(promql, times_ms[0], times_ms[-1], span.step_ms, parts=parts)
+            found += lines_of(chart, query, series, times_ms)
     return found

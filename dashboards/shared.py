@@ -37,6 +37,11 @@ class Shared(Generic[T]):
             await asyncio.shield(making)
         return await asyncio.wrap_future(value)
 
+    def forget(self, key: Hashable) -> None:
+        """The next one who asks has the value made anew."""
+        with self._lock:
+            self._values.pop(key, None)
+
     def _claim(self, key: Hashable) -> tuple[Future[T], bool]:
         with self._lock:
             if key in self._values:

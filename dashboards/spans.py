@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from controlplane.telemetry.settings_rows import RECORDING_DELAY_SECONDS
@@ -62,3 +63,16 @@ _ALL = (
 )
 SPANS = {span.name: span for span in _ALL}
 FIRST_SPAN = SPANS["15m"]
+# What no span reaches has about as many points as the longest of them.
+_POINTS = _ALL[-1].points
+LONGEST_SECONDS = 90 * 86_400
+
+
+def span_of(seconds: float) -> Span:
+    """For a time between two moments: the steps of the shortest span that is as long, in whole steps."""
+    like = next((span for span in _ALL if span.seconds >= seconds), _ALL[-1])
+    whole = min(max(math.ceil(seconds), like.step_seconds), LONGEST_SECONDS)
+    step_seconds = max(like.step_seconds, math.ceil(whole / _POINTS / like.step_seconds) * like.step_seconds)
+    window_seconds = max(like.window_seconds, 2 * step_seconds)
+    steps = math.ceil(whole / step_seconds)
+    return Span("", steps * step_seconds, step_seconds, window_seconds, like.is_recorded)

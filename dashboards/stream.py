@@ -1,14 +1,13 @@
-"""`GET /dashboards/live`: new points of all charts as server-sent events, each with its moment as the event's id.
+"""`GET /dashboards/live`: new points of a layer's charts as server-sent events, each with its moment as the event's id.
 
-A browser that comes back says the last id it has seen, and is sent what came after: no gap, and no point twice.
+A browser that comes back says the last id it has seen, and is sent what came after: no gap, and no point twice. The
+same stream brings new marks, and what `controlplane.web.live` tells all pages: a page has one stream.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from importlib import import_module
 
 import msgspec
@@ -17,15 +16,15 @@ from django.conf import settings
 from django.contrib.auth import get_user
 from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.utils.translation import get_language
 from django.views.decorators.http import require_GET
 
 from controlplane.configs.events import PING
-from controlplane.configs.hub import hub
 from controlplane.core.models import User
-from controlplane.web.live import log_in_first, not_of_whole_fleet, stream_of
+from controlplane.web.live import board, log_in_first, not_of_whole_fleet, stream_of
 from dashboards.asked import Asked
-from dashboards.charts import CHARTS
 from dashboards.figures import newer_points
+from dashboards.marks import News
 from dashboards.readings import now_ms, reading_of
 from dashboards.shared import Shared
 
@@ -56,24 +55,33 @@ async def live(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         return not_of_whole_fleet(user)
     asked = Asked.of(request.GET.dict())
     known = _moment(request.headers.get("Last-Event-ID")) or _moment(request.GET.get("after"))
-    return stream_of(_stream(request, asked, known))
+    return stream_of(_stream(request, asked, known, get_language() or ""))
 
 
-async def _stream(request: HttpRequest, asked: Asked, known_ms: int) -> AsyncIterator[bytes]:
+async def _stream(request: HttpRequest, asked: Asked, known_ms: int, language: str) -> AsyncIterator[bytes]:
     ends = time.monotonic() + STREAM_SECONDS
-    async with hub.watch() as woken:
+    news, told = News(dict(asked.only), language), b""
+    since_ms = max(known_ms, asked.span.first_ms(asked.newest_ms))
+    async with board.viewed():
         yield OPENING
-        while time.monotonic() < ends and not hub.draining:
-            newest_ms = asked.span.newest_ms(now_ms())
+        looked = time.monotonic()
+        while time.monotonic() < ends and not board.ending():
+            newest_ms = asked.newest_ms
             if newest_ms > known_ms:
                 yield await _event(asked, known_ms, newest_ms)
                 known_ms = newest_ms
-            else:
-                yield PING
-            await _wait(woken, asked)
-            # Whoever is limited to some tenants meanwhile has no log-in left.
-            if await sync_to_async(_user, thread_sensitive=False)(request) is None:
-                return
+            if news.due(now_ms()):
+                yield await sync_to_async(_freed, thread_sensitive=False)(news.event, since_ms, now_ms()) or PING
+                since_ms = now_ms()
+            event = await _wait(told, asked)
+            if event is not None:
+                told = event
+                yield event
+            if time.monotonic() - looked >= LOOK_SECONDS:
+                looked = time.monotonic()
+                # Whoever is limited to some tenants meanwhile has no log-in left.
+                if await sync_to_async(_user, thread_sensitive=False)(request) is None:
+                    return
 
 
 async def _event(asked: Asked, known_ms: int, newest_ms: int) -> bytes:
@@ -85,18 +93,26 @@ async def _event(asked: Asked, known_ms: int, newest_ms: int) -> bytes:
 
 def event(asked: Asked, first_ms: int, newest_ms: int) -> bytes:
     """The points from `first_ms` to `newest_ms`, both included."""
-    reading = reading_of(asked.span, first_ms, newest_ms)
-    points = newer_points({chart.name: asked.lines(reading, chart) for chart in CHARTS}, reading.times_ms)
+    reading = reading_of(asked.layer, asked.only, asked.span, first_ms, newest_ms)
+    points = newer_points({chart.name: asked.lines(reading, chart) for chart in asked.layer.charts}, reading.times_ms)
     return b"id: %d\nevent: points\ndata: %b\n\n" % (newest_ms, msgspec.json.encode(points))
 
 
-async def _wait(woken: asyncio.Event, asked: Asked) -> None:
-    """Until the next point may be there, the log-in wants a look, or the process is about to end."""
+async def _wait(told: bytes, asked: Asked) -> bytes | None:
+    """Until the next point may be there, the log-in wants a look, or the process is about to end: None.
+
+    Or until all pages are told something else than `told`: that.
+    """
     until_ms = min(asked.span.next_at_ms(now_ms()), now_ms() + LOOK_SECONDS * 1000)
-    while (left_ms := until_ms - now_ms()) > 0 and not hub.draining:
-        woken.clear()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(woken.wait(), left_ms / 1000)
+    return await board.after(told, max(0.0, until_ms - now_ms()) / 1000)
+
+
+def _freed(action: Callable[..., bytes], *arguments: object) -> bytes:
+    """In a thread that keeps no connection to the database: there are far fewer of these than viewers."""
+    try:
+        return action(*arguments)
+    finally:
+        close_old_connections()
 
 
 def _user(request: HttpRequest) -> User | None:

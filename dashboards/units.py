@@ -16,6 +16,8 @@ class Unit:
     d3 writes an SI prefix right at the number (500m), so what has a `tick` or is often below one has none: 0.5 s.
 
     `reads`: how the page's script writes a newest value: in ms below a second, whole, with an SI prefix, or plain.
+
+    `grafana`: its name there; `si:` gives a unit of ours prefixes.
     """
 
     text: Promise | str
@@ -23,6 +25,7 @@ class Unit:
     hover: str
     tick: str
     reads: Literal["seconds", "whole", "prefixed", "plain"]
+    grafana: str = "short"
 
     @property
     def after(self) -> str:
@@ -30,10 +33,19 @@ class Unit:
         return self.tick or ("" if self.reads == "plain" else f" {self.text}")
 
 
-SECONDS = Unit("s", ".3~r", ".3~r", " s", "seconds")
-TOKENS_PER_SECOND = Unit("tok/s", ".2~s", ".3~s", "", "prefixed")
-REQUESTS_PER_SECOND = Unit(_("req/s"), ",.3~r", ".3~r", "", "prefixed")
+SECONDS = Unit("s", ".3~r", ".3~r", " s", "seconds", "s")
+TOKENS_PER_SECOND = Unit("tok/s", ".2~s", ".3~s", "", "prefixed", "si:tok/s")
+REQUESTS_PER_SECOND = Unit(_("req/s"), ",.3~r", ".3~r", "", "prefixed", "reqps")
+PER_SECOND = Unit(_("per s"), ",.3~r", ".3~r", "", "prefixed", "cps")
 REQUESTS = Unit(_("requests"), ".2~s", ".3~s", "", "plain")
-PERCENT = Unit("%", ".0f", ".1f", " %", "whole")
-CELSIUS = Unit("°C", ".0f", ".0f", " °C", "whole")
-WATTS = Unit("W", ",.3~r", ",.3~r", " W", "prefixed")
+TOKENS = Unit(_("tokens"), ".2~s", ".3~s", "", "prefixed")
+GATEWAYS = Unit(_("gateways"), ",.3~r", ".3~r", "", "plain")
+GPUS = Unit(_("GPUs"), ",.3~r", ".3~r", "", "plain")
+ERRORS = Unit(_("errors"), ",.3~r", ".3~r", "", "plain")
+PLAIN = Unit("", ",.3~r", ".3~r", "", "plain")
+PERCENT = Unit("%", ".0f", ".1f", " %", "whole", "percent")
+CELSIUS = Unit("°C", ".0f", ".0f", " °C", "whole", "celsius")
+MEGAHERTZ = Unit("MHz", ",.0f", ",.0f", " MHz", "whole", "si:MHz")
+BYTES = Unit("B", ".2~s", ".3~s", "", "prefixed", "decbytes")
+BYTES_PER_SECOND = Unit("B/s", ".2~s", ".3~s", "", "prefixed", "Bps")
+WATTS = Unit("W", ",.3~r", ",.3~r", " W", "prefixed", "watt")

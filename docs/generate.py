@@ -1,20 +1,32 @@
-"""Pages of docs/ that are made from the code. `python -m docs.generate` (`make docs`) writes them.
+"""What is made from the code: pages of docs/ and files of deploy/. `python -m docs.generate` (`make docs`) writes it.
 
 A test compares each with what this would write.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+import django
+import yaml
+
 from controlplane.alerts import runbooks
+from controlplane.core.yaml_text import write_yaml
+from controlplane.telemetry.recording.builtin import builtin
+from dashboards import grafana
+from docs.charts_page import charts_page
 from gateway.refusals import docs_table
 from wire.settings import Setting
 
 DOCS = Path(__file__).resolve().parent
+DEPLOY = DOCS.parent / "deploy"
+# The alert rules that are there from the start; what they are, docs/rules.md says.
+PACK = DOCS.parent / "controlplane/alerts/pack"
 
 SETTINGS_MODULES = {
     "controlplane.settings_rows": "Control plane",
@@ -92,13 +104,42 @@ def refusals_page() -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "settings.md": settings_page,
     "refusals.md": refusals_page,
+    "charts.md": charts_page,
     **{f"runbooks/{name}": partial(str, text) for name, text in runbooks.pages().items()},
 }
 
 
+def recording_rules() -> str:
+    head = "# The built-in recording rules (docs/recording.md), made by `make docs`.\n"
+    return f"{head}{write_yaml(builtin())}"
+
+
+def alerting_rules() -> str:
+    """All of the pack in one file, for a Prometheus that evaluates them."""
+    files = sorted(PACK.glob("*.yml"))
+    groups = [group for file in files for group in yaml.safe_load(file.read_text()).get("groups", ())]
+    head = "# The alert rules of the pack (docs/rules.md), made by `make docs` of controlplane/alerts/pack.\n"
+    return f"{head}{write_yaml({'groups': groups})}"
+
+
+def board(name: str) -> str:
+    return json.dumps(grafana.boards()[name], indent=1, ensure_ascii=False) + "\n"
+
+
+# Beside the pages, by their paths in deploy/.
+FILES: dict[str, Callable[[], str]] = {
+    "prometheus/recording.yml": recording_rules,
+    "prometheus/alerting.yml": alerting_rules,
+    **{f"grafana/boards/{layer.name}.json": partial(board, f"{layer.name}.json") for layer in grafana.BOARDS},
+}
+
+
 def main() -> None:
-    for name, render in PAGES.items():
-        (DOCS / name).write_text(render(), encoding="utf-8")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+    django.setup()
+    for folder, files in ((DOCS, PAGES), (DEPLOY, FILES)):
+        for name, render in files.items():
+            (folder / name).write_text(render(), encoding="utf-8")
 
 
 if __name__ == "__main__":

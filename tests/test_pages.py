@@ -52,6 +52,27 @@ def inline_code(template: str) -> list[str]:
     return parser.found
 
 
+class Fetched(HTMLParser):
+    """Collects the addresses that a browser fetches, or sends a form to, without a person following a link."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = {"src", "srcset", "poster", "data", "action", "formaction", "hx-get", "hx-post", "hx-put", "hx-delete"}
+        wanted = names | ({"href"} if tag in {"link", "image", "use", "base"} else set())
+        self.found += [value or "" for name, value in attrs if name in wanted]
+
+
+def fetched_from_outside(page: str) -> list[str]:
+    """Of a page as it is answered, what it would fetch from another host."""
+    parser = Fetched()
+    parser.feed(page)
+    parser.close()
+    return [address for address in parser.found if ":" in address.partition("?")[0] or address.startswith("//")]
+
+
 def outside_addresses(text: str) -> Iterator[str]:
     for namespace in NAMESPACES:
         text = text.replace(f'"{namespace}"', '""')
@@ -87,6 +108,20 @@ def test_inline_code_is_seen(template, found):
 )
 def test_an_outside_address_is_seen(text, found):
     assert list(outside_addresses(text)) == found
+
+
+@pytest.mark.parametrize(
+    ("page", "found"),
+    [
+        ('<img src="https://cdn.example/a.png">', ["https://cdn.example/a.png"]),
+        ('<link rel="stylesheet" href="//fonts.example/a.css">', ["//fonts.example/a.css"]),
+        ('<form action="javascript:go()">', ["javascript:go()"]),
+        ('<a href="https://docs.example/">', []),
+        ('<form action="/log-in/?next=https://a.example/"><script src="/static/a.js"></script>', []),
+    ],
+)
+def test_what_is_fetched_from_outside_is_seen(page, found):
+    assert fetched_from_outside(page) == found
 
 
 def test_the_control_plane_has_templates_and_assets():

@@ -54,6 +54,11 @@ def test_a_generated_page_is_up_to_date(name):
     assert (ROOT / "docs" / name).read_text() == generate.PAGES[name](), f"docs/{name} is old: run make docs"
 
 
+@pytest.mark.parametrize("name", sorted(generate.FILES))
+def test_a_generated_file_of_deploy_is_up_to_date(name):
+    assert (ROOT / "deploy" / name).read_text() == generate.FILES[name](), f"deploy/{name} is old: run make docs"
+
+
 def test_a_default_is_documented_as_one_would_write_it():
     shown = {row.name: generate.shown_default(row.default).strip("`") for row in ROWS.values()}
     given = {name: text for name, text in shown.items() if text != "empty"}

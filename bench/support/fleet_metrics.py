@@ -9,7 +9,7 @@ import numpy as np
 
 from controlplane.telemetry.recording.builtin import builtin
 from controlplane.telemetry.store.columns import Floats
-from dashboards.charts import CHARTS
+from dashboards.charts.engines import ENGINES
 from dashboards.spans import SPANS
 
 NODES, GPUS = 50, 8
@@ -53,7 +53,8 @@ LEVELS: dict[str, list[dict[str, str]]] = {
     ],
 }
 OUTCOMES = ("admitted", "refused", "failed")
-_RECORDED: list[str] = [rule["record"] for group in builtin()["groups"] for rule in group["rules"]]
+# Two rules may record one name, with labels of their own.
+_RECORDED: list[str] = list(dict.fromkeys(rule["record"] for group in builtin()["groups"] for rule in group["rules"]))
 _OF_NODES, _OF_POOLS, _OF_TENANTS = (
     [name for name in _RECORDED if name.startswith(f"{level}:")] for level in ("node", "pool", "tenant")
 )
@@ -68,8 +69,8 @@ WEEK_PAGE = (
     f"max_over_time({_OF_NODES[1]}[10m])",
     f'sum by (pool) (avg_over_time({_OF_POOLS[0]}{{outcome="refused"}}[1h]))',
 )
-# What the dashboard asks for its own week.
-DASHBOARD_WEEK = tuple(query.over(SPANS["7d"]) for chart in CHARTS for query in chart.queries)
+# What the page that asks most, of all nodes, asks for its week.
+DASHBOARD_WEEK = tuple(query.over(SPANS["7d"]) for chart in ENGINES.charts for query in chart.queries if query.recorded)
 DASHBOARD_WEEK_STEP_MS = SPANS["7d"].step_ms
 
 

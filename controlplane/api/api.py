@@ -55,6 +55,10 @@ from controlplane.telemetry.decisions.api import router as decisions
 from controlplane.telemetry.recording.api import router as recording
 from controlplane.telemetry.writers_api import router as metric_writers
 from controlplane.tenants.api import router as tenants
+from controlplane.web.account_api import router as account
+from controlplane.web.marks_api import router as marks
+from controlplane.web.overview_api import router as overview
+from controlplane.web.sign_on_api import router as sign_on
 from wire.problems import Problem, pointer
 
 log = logging.getLogger(__name__)
@@ -124,6 +128,10 @@ for _router in (
     what_if,
     batches,
     batch_work,
+    marks,
+    overview,
+    account,
+    sign_on,
 ):
     api.add_router("", _router)
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
 from controlplane import settings_rows as rows
@@ -69,11 +70,11 @@ def convergence() -> Document:
     """All targets that are not revoked, by kind and name, against the newest revision."""
     head = heads.refresh()
     now = timezone.now()
-    targets = list(Target.objects.filter(revoked_at=None).select_related("state").order_by("kind", "name"))
-    states = [getattr(target, "state", None) or TargetState(target=target) for target in targets]
-    numbers = {state.revision for state in states if state.revision}
-    published = dict(Revision.objects.filter(number__in=numbers).values_list("number", "published_at"))
-    described = [_describe(target, state, head, published, now) for target, state in zip(targets, states, strict=True)]
+    acked = Revision.objects.filter(number=OuterRef("state__revision")).values("published_at")
+    targets = (
+        Target.objects.filter(revoked_at=None).select_related("state").annotate(acked_published_at=Subquery(acked))
+    )
+    described = [_describe(target, head, now) for target in targets.order_by("kind", "name")]
     return {
         "revision": head.number if head else None,
         "published_at": iso(head.published_at) if head else None,
@@ -83,9 +84,10 @@ def convergence() -> Document:
     }
 
 
-def _describe(
-    target: Target, state: TargetState, head: Head | None, published: Mapping[int, datetime], now: datetime
-) -> dict[str, Any]:
+def _describe(target: Target, head: Head | None, now: datetime) -> dict[str, Any]:
+    """Of a target that is annotated with when its revision was published."""
+    state = getattr(target, "state", None) or TargetState(target=target)
+    published_at: datetime | None = target.acked_published_at  # type: ignore[attr-defined]
     facts = Facts(
         desired_hash=head.slice(target.kind, target.name).hash if head else "",
         acked_hash=state.hash,
@@ -109,21 +111,21 @@ def _describe(
         "acked_revision": state.revision,
         "applied_at": iso(state.applied_at),
         "seen_at": iso(target.last_seen_at),
-        "lag_ms": _lag_ms(stands, state, head, published, now),
+        "lag_ms": _lag_ms(stands, state, head, published_at, now),
         "refused_revision": state.error_revision,
         "problems": state.error or [],
     }
 
 
 def _lag_ms(
-    stands: State, state: TargetState, head: Head | None, published: Mapping[int, datetime], now: datetime
+    stands: State, state: TargetState, head: Head | None, published_at: datetime | None, now: datetime
 ) -> int | None:
     """Applied: how long its last revision took to be acknowledged. Otherwise: how long the newest one waits by now."""
     if stands is not State.APPLIED:
         return _milliseconds(now - head.published_at) if head else None
-    if state.acked_at is None or state.revision is None or state.revision not in published:
+    if state.acked_at is None or published_at is None:
         return None
-    return _milliseconds(state.acked_at - published[state.revision])
+    return _milliseconds(state.acked_at - published_at)
 
 
 def _milliseconds(duration: timedelta) -> int:

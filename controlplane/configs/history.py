@@ -84,7 +84,13 @@ def ground_of(number: int) -> Stored:
 
 def difference(before: int, after: int) -> Document:
     """The RFC 7396 patch from one revision to another, either way round. Raises NotFound."""
-    return diff_patch(content_at(before).content, content_at(after).content)
+    return both_ways(before, after)[0]
+
+
+def both_ways(before: int, after: int) -> tuple[Document, Document]:
+    """The patch from one revision to another, and the one that leads back. Raises NotFound."""
+    old, new = content_at(before).content, content_at(after).content
+    return diff_patch(old, new), diff_patch(new, old)
 
 
 def prune(now: datetime, *, keep: int, keep_days: int) -> int:

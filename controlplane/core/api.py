@@ -108,8 +108,9 @@ def list_tokens(
     limit: Limit = PAGE_ROWS,
     after: After = 0,
 ) -> Page:
+    """`last_used_at`: to a minute; null: never."""
     found, following = api_tokens.page(_whose(request, everyone), limit, after)
-    return Page(items=[api_tokens.describe(row) for row in found], next=following)
+    return Page(items=[api_tokens.show(row) for row in found], next=following)
 
 
 @router.post("/api-tokens", auth=own, response={201: WriteAnswer}, tags=["API tokens"], summary="Create; shown once")

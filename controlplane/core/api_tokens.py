@@ -63,6 +63,11 @@ def describe(row: ApiToken) -> Document:
     }
 
 
+def show(row: ApiToken) -> Document:
+    """The public form, and when it was used last, which no audit holds and no precondition compares."""
+    return {**describe(row), "last_used_at": f.iso(row.last_used_at)}
+
+
 def page(user: User | None, limit: int = PAGE_ROWS, after: int = 0) -> tuple[list[ApiToken], int | None]:
     """The tokens of a user, or (None) of everyone, oldest first."""
     tokens = ApiToken.objects.select_related("user").filter(pk__gt=after)

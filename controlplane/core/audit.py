@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Annotated
+from typing import Annotated, Literal
 
 from django.db.models import Q, QuerySet
 from ninja import Field, Schema
@@ -24,6 +24,7 @@ class Search(Schema):
 
     noun: _Words = ""
     key: _Words = Field("", description="The name of what was changed.")
+    action: Literal["create", "update", "delete"] | None = None
     actor: _Words = Field("", description="Of a token: owner/name.")
     address: _Words = Field("", description="The client's address.")
     reason: _Words = Field("", description="Part of the reason, in any case.")
@@ -37,6 +38,7 @@ class Search(Schema):
         wanted = {
             "noun": self.noun,
             "key": self.key,
+            "action": self.action,
             "actor": self.actor,
             "address": self.address,
             "reason__icontains": self.reason,

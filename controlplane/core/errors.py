@@ -77,6 +77,12 @@ class PreconditionFailed(Refused):
         self.etag = etag
 
 
+class Throttled(Refused):
+    """Too many tries; `retry_after_seconds` says when another counts."""
+
+    status, code = HTTPStatus.TOO_MANY_REQUESTS, "throttled"
+
+
 class TooLarge(Refused):
     status, code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 
-from asgiref.sync import iscoroutinefunction
+from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 from django.middleware import common
+from django.middleware.gzip import GZipMiddleware
 from django.utils.decorators import sync_and_async_middleware
 
 from controlplane import settings_rows as rows
@@ -55,6 +56,38 @@ def ContentSecurityPolicy(get_response: _Answer) -> _Answer:
         response = get_response(request)
         response.headers.setdefault("Content-Security-Policy", POLICY)  # type: ignore[union-attr]
         return response  # type: ignore[return-value]
+
+    return answer
+
+
+@sync_and_async_middleware
+def compress(get_response: _Answer) -> _Answer:
+    """Compress pages, and what their scripts ask for, where the browser takes it.
+
+    Not streams, whose events must not wait for each other, and not REST, whose tags (ETag) would become weak.
+    """
+    gzip = GZipMiddleware(lambda _request: HttpResponse())
+
+    def is_worth_it(request: HttpRequest, response: HttpResponse) -> bool:
+        return not response.streaming and not request.path.startswith("/api/") and not response.has_header("ETag")
+
+    def packed(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+        return gzip.process_response(request, response)  # type: ignore[return-value]
+
+    if iscoroutinefunction(get_response):
+
+        async def answer_async(request: HttpRequest) -> HttpResponse:
+            response: HttpResponse = await get_response(request)
+            if is_worth_it(request, response):
+                # Not on the event loop: a page of a large fleet takes milliseconds.
+                return await sync_to_async(packed, thread_sensitive=False)(request, response)
+            return response
+
+        return answer_async
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        response: HttpResponse = get_response(request)  # type: ignore[assignment]
+        return packed(request, response) if is_worth_it(request, response) else response
 
     return answer
 

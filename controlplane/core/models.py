@@ -60,6 +60,8 @@ class ApiToken(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True)
+    # To a minute; null: never.
+    last_used_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=["user", "name"], name="one_api_token_a_name")]

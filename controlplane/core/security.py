@@ -17,6 +17,8 @@ from controlplane.core.errors import Forbidden, Unauthenticated
 from controlplane.core.models import ApiToken, Role, Target, User
 from controlplane.core.tokens import bearer, token_hash
 
+_USED_STEP = timedelta(minutes=1)
+
 
 class Caller:
     """A person, directly or through a script, and what counts for this call.
@@ -70,11 +72,19 @@ def _caller_by_token(request: HttpRequest, token: str | None) -> Caller:
             "--role ROLE` or POST /api/v1/api-tokens"
         )
     _check_freshness(row.user)
+    _note_use(row)
     role = min(Role(row.role), Role(row.user.role), key=list(Role).index)
     tenants = scope.both(scope.some(row.tenants), scope.some(row.user.tenants))
     name, entrusted = f"{row.user.username}/{row.name}", row.user.tenants is not None
     actor = Actor("token", name, address_of(request), tenants, role, entrusted)
     return Caller(row.user, role, actor, scope.some(row.scopes))
+
+
+def _note_use(row: ApiToken) -> None:
+    """So that people see which tokens nobody needs any more; the calls of a minute cost one write."""
+    now = timezone.now()
+    if row.last_used_at is None or not timedelta() <= now - row.last_used_at < _USED_STEP:
+        ApiToken.objects.filter(pk=row.pk).update(last_used_at=now)
 
 
 def _check_freshness(user: User) -> None:

@@ -112,7 +112,7 @@ def update(unit: UnitOfWork, username: str, fields: Mapping[str, Any]) -> User:
         )
     after = describe(row)
     if "password" in fields:
-        _refuse_of_provider(row)
+        refuse_of_provider(row)
         _set_password(row, values.password)
         # The password itself is in no record; that it changed is.
         after["password_changed"] = True
@@ -139,7 +139,8 @@ def _check_tenants(unit: UnitOfWork, role: Role, tenants: list[str] | None) -> N
     scope.warn_of_unknown(unit, tenants)
 
 
-def _refuse_of_provider(row: User) -> None:
+def refuse_of_provider(row: User) -> None:
+    """Raises Refused where the person has no password here, but one of the provider's."""
     if row.oidc_issuer is not None:
         message = f"this person logs in by {row.oidc_issuer}; a password would stay when that access ends"
         f.refuse_if([Problem("/password", "oidc", message)])

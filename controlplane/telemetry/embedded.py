@@ -71,11 +71,20 @@ def instant(
 
 
 def ranged(
-    turn: Turn, promql: str, times_ms: Ints, end_ms: int, *, look_back_ms: int = LOOK_BACK_MS
+    turn: Turn,
+    promql: str,
+    times_ms: Ints,
+    end_ms: int,
+    *,
+    look_back_ms: int = LOOK_BACK_MS,
+    parts: dict[str, Vector] | None = None,
 ) -> Scalar | Vector:
-    """The values at each of `times_ms`. `end_ms`, which `@ end()` means, may be after the last. Raises QueryError."""
+    """The values at each of `times_ms`. `end_ms`, which `@ end()` means, may be after the last. Raises QueryError.
+
+    `parts`: what other queries of the same times have aggregated.
+    """
     bounds_ms = int(times_ms[0]), end_ms
-    evaluation = Evaluation(times_ms, turn.reader.select, turn.budget, look_back_ms, bounds_ms)
+    evaluation = Evaluation(times_ms, turn.reader.select, turn.budget, look_back_ms, bounds_ms, parts)
     return with_steps(evaluation.evaluate(parse(promql)))
 
 

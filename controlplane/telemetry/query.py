@@ -49,14 +49,20 @@ def instant(promql: str, at_ms: int, *, shared: SharedReads | None = None) -> li
         return samples_of(value, at_ms)
 
 
-def range_(promql: str, start_ms: int, end_ms: int, step_ms: int) -> list[Series]:
-    """The values of each series every `step_ms` from `start_ms` to `end_ms`, both included. A scalar is one series."""
+def range_(
+    promql: str, start_ms: int, end_ms: int, step_ms: int, *, parts: dict[str, Vector] | None = None
+) -> list[Series]:
+    """The values of each series every `step_ms` from `start_ms` to `end_ms`, both included. A scalar is one series.
+
+    `parts`: of several queries of the same steps on the embedded store each aggregate is worked out once, such as the
+    rates that three quantiles are of. Begin with an empty one.
+    """
     times_ms = embedded.steps(start_ms, end_ms, step_ms)
     if rows.PROMETHEUS_URL.read():
         asked = {"query": promql, "start": start_ms / 1000, "end": end_ms / 1000, "step": step_ms / 1000}
         return series_from(_data("query_range", asked))
     with embedded.turn(own=True) as turn:
-        return list(series_of(embedded.ranged(turn, promql, times_ms, end_ms), times_ms))
+        return list(series_of(embedded.ranged(turn, promql, times_ms, end_ms, parts=parts), times_ms))
 
 
 def ask(path: str, parameters: list[tuple[str, str]], *, method: str = "POST") -> Answer:

@@ -73,7 +73,7 @@ def of_whole_fleet(tenants: Iterable[str]) -> str:
 
 def start_page(user: User) -> str:
     """Where a person begins who asked for no page."""
-    return reverse("web:fleet" if user.tenants is None else "web:tenants")
+    return reverse("web:overview" if user.tenants is None else "web:tenants")
 
 
 def _to_login(request: HttpRequest) -> HttpResponse:

@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from msgspec import inspect
 
 from controlplane.core.errors import Refused
+from controlplane.web.argument_fields import ArgumentsField
 from controlplane.web.forms import RefusableForm, ScaledField
 from controlplane.web.labels import argument_label
 from controlplane.web.refusals import sentence
@@ -17,33 +18,6 @@ from wire.acts import ACTIONS
 from wire.problems import Problem
 
 _EXPIRES_SECONDS = 3600
-
-
-class ArgumentsField(forms.CharField):
-    """Engine arguments, one a line as name=value. true and false are switches, digits alone a number."""
-
-    def clean(self, value: Any) -> dict[str, Any]:
-        lines = [line.strip() for line in (super().clean(value) or "").splitlines()]
-        pairs = [line.partition("=") for line in lines if line]
-        for name, separator, _value in pairs:
-            if not separator:
-                text = _("Give each argument as name=value, not “%(line)s”.")
-                raise forms.ValidationError(text % {"line": name})
-        given: dict[str, Any] = {}
-        for typed, _separator, value_typed in pairs:
-            name = typed.strip().removeprefix("--")
-            if name in given:
-                raise forms.ValidationError(_("“%(name)s” is given twice.") % {"name": name})
-            given[name] = _read(value_typed.strip())
-        return given
-
-
-def _read(text: str) -> str | int | bool:
-    if text in ("true", "false"):
-        return text == "true"
-    # 007 stays a name.
-    is_number = text.isascii() and text.isdigit() and len(text) < 16 and str(int(text)) == text
-    return int(text) if is_number else text
 
 
 class ActForm(RefusableForm):

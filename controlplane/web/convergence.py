@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from django.db.models import Max
 from django.http import HttpRequest
 
-from controlplane.alerts.models import Incident, IncidentState
 from controlplane.configs.convergence import State, convergence, standing_with
 from controlplane.configs.models import Revision
 from controlplane.core.errors import NotFound
 from controlplane.core.models import AuditEntry, TargetKind
 from controlplane.core.security import Caller
+from controlplane.web import firing as firing_now
 from controlplane.web.kept import Kept
 from wire.canonical import Document
 
 # Of a thousand targets a person reads those that have not got there; these many of the others are enough.
 ROWS_SHOWN = 50
+_BY_NEED = (State.REFUSED, State.LOST, State.NEVER, State.PENDING, State.APPLIED)
 _standing: Kept[Document] = Kept()
+
+
+class Count(NamedTuple):
+    """How many targets are in a state."""
+
+    state: str
+    how_many: int
 
 
 def standing() -> Document:
@@ -64,6 +74,7 @@ class Progress:
     slowest_ms: int | None
     rows: list[TargetLine]
     more: int
+    tally: list[Count] = field(default_factory=list)
     # The revision whose content a rollback brought back.
     rollback_to: int | None = None
 
@@ -108,6 +119,7 @@ def progress_of(change_id: uuid.UUID) -> Progress:
         max(lags, default=None),
         lines[:ROWS_SHOWN],
         max(0, len(lines) - ROWS_SHOWN),
+        tally(lines),
         Revision.objects.filter(number=revision).values_list("rollback_to", flat=True).first(),
     )
 
@@ -132,6 +144,23 @@ def _since(target: dict[str, Any], revision: int) -> TargetLine:
 def target_lines() -> list[TargetLine]:
     """All targets, by kind and name."""
     return [_line(target) for target in standing()["targets"]]
+
+
+def lines_of(names: Collection[str]) -> list[TargetLine]:
+    """Of these targets, each kind/name, those that are not revoked."""
+    wanted = set(names)
+    return [_line(each) for each in standing()["targets"] if f"{each['kind']}/{each['name']}" in wanted]
+
+
+def tally(lines: Iterable[TargetLine]) -> list[Count]:
+    """How many stand where, of states that any has: what needs a person first."""
+    counts = Counter(line.state for line in lines)
+    return [Count(state.value, counts[state.value]) for state in _BY_NEED if counts[state.value]]
+
+
+def neediest_first(lines: Iterable[TargetLine]) -> list[TargetLine]:
+    order = {state.value: place for place, state in enumerate(_BY_NEED)}
+    return sorted(lines, key=lambda line: (order[line.state], line.turns is None, line.name))
 
 
 def _line(target: dict[str, Any]) -> TargetLine:
@@ -172,4 +201,4 @@ def summary() -> dict[str, Any]:
 
 def firing() -> int:
     """Incidents that fire now."""
-    return Incident.objects.filter(state=IncidentState.FIRING).count()
+    return firing_now.firing().incidents

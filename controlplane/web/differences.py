@@ -33,7 +33,15 @@ RULES_NOUN = "recording rules"
 # They name the object, which stands above its values.
 NAMING_FIELDS = {"id", "name", "prefix", "created_at"}
 # What a new row says of its making, which nobody asked for and the same form would say otherwise later.
-_UNASKED = {"act": {"order", "state", "issued_at", "expires_at", "issued_by", "reason", "state_at", "took_ms"}}
+_UNASKED = {
+    "act": {"order", "state", "issued_at", "expires_at", "issued_by", "reason", "state_at", "took_ms"},
+    "override": {"owner", "reason"},
+    # What it changes is shown beside it.
+    "stage": {"patch", "state", "owner", "reason", "started_at", "expires_at", "healthy_since", "said", "ended_at"},
+    "rollout": {"state", "share_permille", "said", "cost", "owner", "reason", "begun_at", "spec"},
+}
+# Their names are made up, anew each time that the same form is tried.
+_NAMED_BY_CHANCE = {"override"}
 # A rollback or an import may change thousands of objects; a person reads some, the REST call beside it gives all.
 OBJECTS_SHOWN = 200
 # Few new or removed objects are spelt out; more are folded, each to its name.
@@ -83,12 +91,14 @@ def of_patch(
     return list(_objects(inverse, patch, prefixes or {}))
 
 
-def of_changes(changes: Iterable[Change]) -> list[Difference]:
+def of_changes(changes: Iterable[Change], *, whole: bool = False) -> list[Difference]:
     """The objects of changed rows, by their public form. Fields that are unset on both sides are left out.
+
+    `whole`: also what a new row says of its making.
 
     So is the note that a rollback leaves in the audit: what it does are the other rows.
     """
-    return [_of_change(change) for change in changes if change.noun != ROLLBACK_NOUN]
+    return [_of_change(change, whole) for change in changes if change.noun != ROLLBACK_NOUN]
 
 
 def of_values(noun: str, key: str, before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> Difference:
@@ -108,7 +118,8 @@ def digest(changes: Iterable[Change]) -> str:
 
 def _known_key(change: Change) -> str | None:
     """What is new and known by an id has it from no form: each time that it is tried, a database counts on."""
-    made_anew = not change.before and str((change.after or {}).get("id")) == change.key
+    by_id = str((change.after or {}).get("id")) == change.key
+    made_anew = not change.before and (by_id or change.noun in _NAMED_BY_CHANCE)
     return None if made_anew else change.key
 
 
@@ -118,7 +129,8 @@ def _replaced(change: Change) -> dict[str, Any]:
 
 
 def shown_key(noun: str, key: str, *forms: Mapping[str, Any] | None) -> str:
-    """What people know an object by: its name, of a key its first characters, of an act what it does to what.
+    """What people know an object by: its name, of a key its first characters, of an act what it does to what, of an
+    override what it is on.
 
     Of what there is but one nothing.
     """
@@ -127,16 +139,19 @@ def shown_key(noun: str, key: str, *forms: Mapping[str, Any] | None) -> str:
     if noun == "act":
         act = next((form for form in forms if form and "action" in form), {})
         return f"{act.get('action', key[:8])} {act.get('engine') or act.get('node') or ''}".strip()
+    if noun == "override":
+        forced = next((form for form in forms if form and "subject" in form), {})
+        return " ".join(filter(None, (forced.get("subject_kind"), forced.get("subject")))) or key
     if noun != "key":
         return key
     prefix = next((form["prefix"] for form in forms if form and "prefix" in form), None)
     return f"{prefix or key[:8]}…"
 
 
-def _of_change(change: Change) -> Difference:
+def _of_change(change: Change, whole: bool) -> Difference:
     key = shown_key(change.noun, change.key, change.after, change.before)
     values = _values(*(_by_rule(side) if change.noun == RULES_NOUN else side for side in (change.before, change.after)))
-    unasked = _UNASKED.get(change.noun, set()) if change.action == "create" else set()
+    unasked = _UNASKED.get(change.noun, set()) if change.action == "create" and not whole else set()
     return Difference(change.noun, key, change.action, [value for value in values if value.place[0] not in unasked])
 
 
@@ -194,6 +209,9 @@ def _shown(place: tuple[str, ...], value: Any) -> str | bool | None:
         return ", ".join(value)
     if place[0] == "schedule" and place[-1].endswith("_minute") and isinstance(value, int):
         return f"{value // 60:02}:{value % 60:02}"
+    if place[-2:-1] == ("pools",) and isinstance(value, int):
+        # The share of a rule's requests, as its form has it.
+        return f"{value / 10:g} %"
     if place[-1].endswith("_at_ms") and isinstance(value, int):
         return fields.iso(fields.from_epoch_ms(value))
     return json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from django.db.models import Max, QuerySet
+from django.db.models import Exists, Max, OuterRef, QuerySet
 from django.utils import timezone
 
 from controlplane import settings_rows
-from controlplane.alerts.models import Incident, IncidentState
+from controlplane.alerts.models import Incident, IncidentState, PolicyCordon
 from controlplane.breakers.standing import Forced
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.drift import drift_of
 from controlplane.fleet.health import failed_probes, node_health
-from controlplane.fleet.models import Engine, Gpu, Node
+from controlplane.fleet.models import Engine, Gpu, Node, Pool
 from controlplane.fleet.services import facts_of
-from controlplane.web.readings import Readings, latest
+from controlplane.web.readings import Readings, earlier, latest
 from wire.canonical import Document
 
 SIMULATED_VERSION = "+simulated"
@@ -36,7 +36,8 @@ _ORDER = {"lost": 0, "degraded": 1, "cordoned": 2, "unknown": 3, "ok": 4}
 class GpuLine:
     """One GPU. `state` is what its agent sees, unknown where that is silent.
 
-    A value that was not measured within the last minute, or whose GPU does not answer, is None.
+    A value that was not measured within the last minute, or whose GPU does not answer, is None. `as_of`: when the
+    values were so, where their agent has been silent since.
     """
 
     index: int
@@ -49,6 +50,7 @@ class GpuLine:
     memory_used_bytes: int | None
     utilization_percent: float | None
     temperature_celsius: float | None
+    as_of: datetime | None = None
 
     @property
     def failed(self) -> bool:
@@ -60,7 +62,8 @@ class EngineLine:
     """One engine. `state` is what its agent sees, unknown where that is silent; `condition` says more of it than that.
 
     `cordoned` is its own cordon, `node_cordoned` that of its node. `forced` is the override that holds its breaker, if
-    one does. `facts` is what its agent tells of its start, `drift` how it differs from what its pool desires.
+    one does. `facts` is what its agent tells of its start, `drift` how it differs from what its pool desires. `as_of`:
+    when its numbers were so, where its agent has been silent since.
     """
 
     name: str
@@ -83,6 +86,15 @@ class EngineLine:
     kv_usage_percent: float | None
     running: int | None
     waiting: int | None
+    as_of: datetime | None = None
+
+    @property
+    def drain(self) -> str:
+        """How far an engine that gets no new requests has come: draining, drained; empty where it gets them."""
+        kept_out = self.cordoned or self.node_cordoned or self.held_out_by
+        if not kept_out or self.state != "up" or self.running is None or self.as_of is not None:
+            return ""
+        return "draining" if self.running + (self.waiting or 0) else "drained"
 
     @property
     def troubled(self) -> bool:
@@ -138,12 +150,22 @@ class NodeLine:
     def cordon_untold(self) -> str:
         """The cordon's reason, unless the incident that the policy set it for is shown."""
         by_policy = self.cordon is not None and self.cordon.actor_kind == "target"
-        told = by_policy and any(incident.cordons.all() for incident in self.incidents)
+        told = by_policy and any(incident.has_cordoned for incident in self.incidents)  # type: ignore[attr-defined]
         return "" if told else self.row.cordon_reason
 
     @property
     def simulated(self) -> bool:
         return self.row.simulated or any(gpu.simulated for gpu in self.gpus)
+
+    @property
+    def silent_since(self) -> datetime | None:
+        """Since when its agent says nothing, where it does not; what is known of it is as of then."""
+        return self.row.reported_at if self.health == "lost" else None
+
+    @property
+    def draining(self) -> int:
+        """Requests that still run or wait in those of its engines that get no new ones."""
+        return sum((each.running or 0) + (each.waiting or 0) for each in self.engines if each.drain)
 
 
 @dataclass(frozen=True)
@@ -181,40 +203,70 @@ def headline_of(incident: Incident) -> str:
 def fleet() -> Fleet:
     """Everything, in a number of queries that does not grow with it."""
     readings, rows, forced = latest.get(), list(_engines()), Forced(timezone.now())
-    nodes = _node_lines(list(Node.objects.order_by("name")), rows, readings, forced)
+    nodes = _node_lines(Node.objects.all(), rows, readings, forced)
     nodes.sort(key=lambda node: (_ORDER[node.health], not node.incidents, node.name))
-    engines = [engine for node in nodes for engine in node.engines]
-    engines += [_engine_line(row, readings, forced) for row in rows if row.node is None]
-    engines.sort(key=lambda engine: (not engine.troubled, engine.pool, engine.name))
-    return Fleet(nodes, engines, readings.missing)
+    return Fleet(nodes, _engine_lines(nodes, rows, readings, forced), readings.missing)
 
 
 def node_line(row: Node) -> tuple[NodeLine, str]:
     """One node, and why nothing measured is shown of it."""
     readings, forced = latest.get(), Forced(timezone.now())
-    return _node_lines([row], list(_engines().filter(node=row)), readings, forced)[0], readings.missing
+    engines = list(_engines().filter(node=row))
+    return _node_lines(Node.objects.filter(pk=row.pk), engines, readings, forced)[0], readings.missing
+
+
+def engines_of(pool: Pool) -> tuple[list[EngineLine], str]:
+    """A pool's engines, troubled ones first, and why nothing measured is shown of them."""
+    readings, rows, forced = latest.get(), list(_engines().filter(pool=pool)), Forced(timezone.now())
+    holding = Node.objects.filter(pk__in={row.node_id for row in rows if row.node_id})
+    nodes = _node_lines(holding, rows, readings, forced)
+    return _engine_lines(nodes, rows, readings, forced), readings.missing
+
+
+def _engine_lines(nodes: list[NodeLine], rows: list[Engine], readings: Readings, forced: Forced) -> list[EngineLine]:
+    """Of the nodes and of those that are reached directly."""
+    engines = [engine for node in nodes for engine in node.engines]
+    engines += [_engine_line(row, readings, forced) for row in rows if row.node is None]
+    return sorted(engines, key=lambda engine: (not engine.troubled, engine.pool, engine.name))
 
 
 def _engines() -> QuerySet[Engine]:
     return Engine.objects.select_related("node", "pool__model").order_by("pool__name", "name")
 
 
-def _node_lines(rows: list[Node], engine_rows: list[Engine], readings: Readings, forced: Forced) -> list[NodeLine]:
-    gpus: defaultdict[int, list[Gpu]] = defaultdict(list)
+def _with_gpus(nodes: QuerySet[Node]) -> dict[Node, list[Gpu]]:
+    """Nodes by name, each with its GPUs in their order. One query."""
+    of_node, of_gpu = ([field.attname for field in model._meta.concrete_fields] for model in (Node, Gpu))
+    found: dict[int, tuple[Node, list[Gpu]]] = {}
+    joined = nodes.order_by("name", "gpus__index").values_list(*of_node, *(f"gpus__{name}" for name in of_gpu))
+    for values in joined:
+        row, gpu = values[: len(of_node)], values[len(of_node) :]
+        if row[0] not in found:
+            found[row[0]] = Node.from_db(nodes.db, of_node, row), []
+        # A node without a GPU is joined with nothing.
+        if gpu[0] is not None:
+            found[row[0]][1].append(Gpu.from_db(nodes.db, of_gpu, gpu))
+    return dict(found.values())
+
+
+def _node_lines(nodes: QuerySet[Node], engine_rows: list[Engine], readings: Readings, forced: Forced) -> list[NodeLine]:
+    by_node = _with_gpus(nodes)
+    rows, gpus = list(by_node), {row.pk: found for row, found in by_node.items()}
     engines: defaultdict[int | None, list[Engine]] = defaultdict(list)
-    for gpu in Gpu.objects.filter(node__in=rows).order_by("index"):
-        gpus[gpu.node_id].append(gpu)
     for engine in engine_rows:
         engines[engine.node_id].append(engine)
     incidents, cordons = _firing([row.name for row in rows]), _cordons([row.name for row in rows if row.cordoned])
     now, lost_after_seconds = timezone.now(), settings_rows.TARGET_SILENT_SECONDS.read()
+    judged = [(row, *node_health(row, gpus[row.pk], engines[row.pk], now, lost_after_seconds)) for row in rows]
+    silent = {row.name: row.reported_at for row, health, _reasons in judged if health == "lost" and row.reported_at}
+    before = earlier.get(silent)
     lines = []
-    for row in rows:
-        health, reasons = node_health(row, gpus[row.pk], engines[row.pk], now, lost_after_seconds)
+    for row, health, reasons in judged:
         # What a silent agent said last says nothing of now.
-        known = readings if health != "lost" else None
-        gpu_lines = [_gpu_line(gpu, row.name, known) for gpu in gpus[row.pk]]
-        engine_lines = [_engine_line(engine, known, forced) for engine in engines[row.pk]]
+        as_of = silent.get(row.name)
+        known = readings if as_of is None else before.get(row.name, Readings())
+        gpu_lines = [_gpu_line(gpu, row.name, known, as_of) for gpu in gpus[row.pk]]
+        engine_lines = [_engine_line(engine, known, forced, as_of) for engine in engines[row.pk]]
         named = _grouped(reasons)
         lines.append(NodeLine(row, health, named, gpu_lines, engine_lines, incidents[row.name], cordons.get(row.name)))
     return lines
@@ -232,7 +284,8 @@ def _grouped(reasons: list[str]) -> list[Reason]:
 
 def _firing(nodes: list[str]) -> Mapping[str, list[Incident]]:
     found: defaultdict[str, list[Incident]] = defaultdict(list)
-    firing = Incident.objects.filter(state=IncidentState.FIRING, node__in=nodes).prefetch_related("cordons")
+    cordoned = Exists(PolicyCordon.objects.filter(incident=OuterRef("pk")))
+    firing = Incident.objects.filter(state=IncidentState.FIRING, node__in=nodes).annotate(has_cordoned=cordoned)
     for incident in firing.order_by("started_at", "pk"):
         found[incident.node].append(incident)
     return found
@@ -245,27 +298,28 @@ def _cordons(nodes: list[str]) -> dict[str, AuditEntry]:
     return {entry.key: entry for entry in AuditEntry.objects.filter(pk__in=newest)}
 
 
-def _gpu_line(row: Gpu, node: str, readings: Readings | None) -> GpuLine:
+def _gpu_line(row: Gpu, node: str, readings: Readings, as_of: datetime | None) -> GpuLine:
     # Nor does what was measured before a GPU stopped answering.
-    values = readings.gpu(node, row.uuid) if readings and row.state == "ok" else {}
+    values = readings.gpu(node, row.uuid) if row.state == "ok" else {}
     used_mebibytes = values.get("memory_used_mebibytes")
     return GpuLine(
         index=row.index,
         uuid=row.uuid,
         model=row.model,
         pci_bus_id=row.pci_bus_id,
-        state=row.state if readings else "unknown",
+        state=row.state if as_of is None else "unknown",
         simulated=row.simulated,
         memory_bytes=row.memory_bytes,
         memory_used_bytes=None if used_mebibytes is None else round(used_mebibytes * _MEBIBYTE),
         utilization_percent=values.get("utilization_percent"),
         temperature_celsius=values.get("temperature_celsius"),
+        as_of=as_of if values else None,
     )
 
 
-def _engine_line(row: Engine, readings: Readings | None, forced: Forced) -> EngineLine:
-    state = row.state if readings else "unknown"
-    values = readings.engine(row.name) if readings and state == "up" else {}
+def _engine_line(row: Engine, readings: Readings, forced: Forced, as_of: datetime | None = None) -> EngineLine:
+    state = row.state if as_of is None else "unknown"
+    values = readings.engine(row.name) if row.state == "up" else {}
     usage = values.get("kv_usage_ratio")
     return EngineLine(
         name=row.name,
@@ -275,7 +329,7 @@ def _engine_line(row: Engine, readings: Readings | None, forced: Forced) -> Engi
         kind_label=row.get_kind_display(),
         state=state,
         condition=row.condition if state in ("up", "down") else "ok",
-        error=row.error if readings else "",
+        error=row.error if as_of is None else "",
         version=row.version,
         facts=facts_of(row),
         drift=drift_of(row),
@@ -288,6 +342,7 @@ def _engine_line(row: Engine, readings: Readings | None, forced: Forced) -> Engi
         kv_usage_percent=None if usage is None else usage * 100,
         running=_whole(values.get("running")),
         waiting=_whole(values.get("waiting")),
+        as_of=as_of if values else None,
     )
 
 

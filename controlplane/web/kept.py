@@ -15,9 +15,13 @@ KEPT_SECONDS = 1.0
 
 
 class Kept(Generic[T]):
-    """Values by key, kept until something changes. Thread-safe; one is made at a time."""
+    """Values by key, kept until something changes, KEPT_SECONDS at most or `seconds` where they are given.
 
-    def __init__(self) -> None:
+    Thread-safe; one is made at a time.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self._seconds = seconds
         self._lock = threading.Lock()
         self._changes, self._since = -1, 0.0
         self._kept: dict[Hashable, T] = {}
@@ -28,7 +32,8 @@ class Kept(Generic[T]):
             return make()
         with self._lock:
             changes, now = hub.changes, time.monotonic()
-            if changes != self._changes or now - self._since > KEPT_SECONDS:
+            seconds = KEPT_SECONDS if self._seconds is None else self._seconds
+            if changes != self._changes or now - self._since > seconds:
                 self._changes, self._since, self._kept = changes, now, {}
             if key not in self._kept:
                 self._kept[key] = make()

@@ -8,10 +8,16 @@ from typing import Any, NamedTuple
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
+from controlplane.web.alert_forms import AlertRouteForm, InhibitionForm, SilenceForm, WindowForm
+from controlplane.web.alert_rule_forms import AlertRuleForm, DurationField
+from controlplane.web.class_forms import PriorityClassForm
 from controlplane.web.diagnosis_forms import LeverPolicyForm
-from controlplane.web.forms import PolicyForm, TenantForm
+from controlplane.web.forms import PolicyForm, ScaledField, TenantForm
+from controlplane.web.model_forms import ModelForm
+from controlplane.web.pool_forms import PoolForm
 from controlplane.web.receiver_forms import FIELDS as RECEIVER_FIELDS
 from controlplane.web.receiver_forms import ReceiverForm
+from controlplane.web.session_forms import SessionLimitsForm
 
 
 class ActionLabel(NamedTuple):
@@ -108,6 +114,7 @@ NOUNS = {
     gettext_noop("alias"),
     gettext_noop("api token"),
     gettext_noop("artifact"),
+    gettext_noop("batch"),
     gettext_noop("cache policy"),
     gettext_noop("cordon policy"),
     gettext_noop("compatibility rule"),
@@ -120,6 +127,7 @@ NOUNS = {
     gettext_noop("maintenance window"),
     gettext_noop("model"),
     gettext_noop("model version"),
+    gettext_noop("metric writer"),
     gettext_noop("node"),
     gettext_noop("override"),
     gettext_noop("pool"),
@@ -136,6 +144,7 @@ NOUNS = {
     gettext_noop("rule"),
     gettext_noop("session limits"),
     gettext_noop("silence"),
+    gettext_noop("stage"),
     gettext_noop("target"),
     gettext_noop("tenant"),
     gettext_noop("user"),
@@ -179,8 +188,17 @@ ACTOR_KINDS = {
     gettext_noop("target"),
     gettext_noop("token"),
 }
+ALERT_FORMS = (SilenceForm, WindowForm, AlertRouteForm, InhibitionForm, AlertRuleForm)
 # As in the forms. What has no form is called as in the REST call.
 FIELDS: dict[str, Any] = {
+    **{
+        name: field.label
+        for form in (*ALERT_FORMS, PoolForm, ModelForm, PriorityClassForm, SessionLimitsForm)
+        for name, field in form.base_fields.items()
+        # A scaled one is labelled with another unit than that of the value. What one form calls `max_tokens` is not
+        # what another does.
+        if not isinstance(field, ScaledField | DurationField) and name != "max_tokens"
+    },
     **{name: field.label for name, field in TenantForm.base_fields.items()},
     **{
         name: LeverPolicyForm.base_fields[name].label
@@ -196,10 +214,12 @@ FIELDS: dict[str, Any] = {
     "action": gettext_lazy("Act"),
     "arguments": gettext_lazy("Arguments"),
     "blocked": gettext_lazy("Blocked"),
+    "breaker": gettext_lazy("Breaker"),
     "cordon_reason": gettext_lazy("Reason of the cordon"),
     "cordoned": gettext_lazy("Cordoned"),
     "enabled": gettext_lazy("On"),
     "engine": gettext_lazy("Engine"),
+    "exact": gettext_lazy("Exact cache"),
     "expires_at": gettext_lazy("Expires"),
     "expires_at_ms": gettext_lazy("Expires"),
     "groups": gettext_lazy("Groups"),
@@ -209,15 +229,42 @@ FIELDS: dict[str, Any] = {
     "min_severity": ReceiverForm.base_fields["min_severity"].label,
     "replaced_by": gettext_lazy("Replaced by"),
     "resolved_at": gettext_lazy("Resolved"),
+    "semantic": gettext_lazy("Semantic cache"),
     "send_resolved": ReceiverForm.base_fields["send_resolved"].label,
     "state": gettext_lazy("State"),
     "temporary": gettext_lazy("Limits for a time"),
     "tenant": gettext_lazy("Tenant"),
+    "cascade": gettext_lazy("Ask a smaller model first"),
+    "escalate_on": gettext_lazy("Ask the rule's pools after all when"),
+    "expression": gettext_lazy("Expression (PromQL)"),
+    "fallbacks": gettext_lazy("Fallbacks"),
+    "match": gettext_lazy("Which requests"),
+    "max_max_tokens": gettext_lazy("max_tokens, below"),
+    "max_prompt_tokens": gettext_lazy("Prompt tokens, below"),
+    "min_max_tokens": gettext_lazy("max_tokens, from"),
+    "min_prompt_tokens": gettext_lazy("Prompt tokens, from"),
+    "order": gettext_lazy("Order"),
+    "pools": gettext_lazy("Pools"),
+    "reject": gettext_lazy("Or refuse, with this message"),
+    "subject": gettext_lazy("Breaker of"),
+    "subject_kind": gettext_lazy("Kind"),
+    "targets": gettext_lazy("Targets"),
+    "then": gettext_lazy("Then"),
+    "watch": gettext_lazy("What is watched"),
+    "is_active": gettext_lazy("May log in"),
+    "log_ins_ended": gettext_lazy("Log-ins ended"),
+    "password_changed": gettext_lazy("Password changed"),
+    "role": gettext_lazy("Role"),
+    "scopes": gettext_lazy("Calls"),
+    "tenants": gettext_lazy("Tenants"),
+    "user": gettext_lazy("User"),
     "rate_limit_per_minute": ReceiverForm.base_fields["rate_limit_per_minute"].label,
     "url": RECEIVER_FIELDS["webhook"]["url"].label,
 }
 # From which step on the way into a field goes over fields again; what is before has its name from people.
-_FIELDS_FROM = {"schedule": 2, "temporary": 1}
+_FIELDS_FROM = {
+    "breaker": 1, "cascade": 1, "exact": 1, "match": 1, "schedule": 2, "semantic": 1, "temporary": 1, "watch": 1,
+}  # fmt: skip
 _WITHIN: dict[str, Any] = {
     "days": gettext_lazy("Days"),
     "from": gettext_lazy("From"),

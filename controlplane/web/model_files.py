@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -53,6 +54,17 @@ def model_lines() -> list[ModelLines]:
     found = []
     for model in models.order_by("name").defer("manifest__content"):
         of_model = told.get((model.manifest.sha256 if model.manifest else "", model.files_folder), {})
-        nodes = sorted({*nodes_of(model), *of_model})
-        found.append(ModelLines(model, [FilesLine(name, of_model.get(name)) for name in nodes]))
+        found.append(ModelLines(model, _on_nodes(model, of_model)))
     return found
+
+
+def files_of(model: Model) -> list[FilesLine]:
+    """One model's files, on the nodes that serve it and those that told of them; none where it has no manifest."""
+    if model.manifest is None or not model.files_folder:
+        return []
+    rows = NodeModelFiles.objects.filter(manifest=model.manifest.sha256, folder=model.files_folder)
+    return _on_nodes(model, {document["node"]: document for document in described(rows.select_related("node"))})
+
+
+def _on_nodes(model: Model, told: Mapping[str, Document]) -> list[FilesLine]:
+    return [FilesLine(name, told.get(name)) for name in sorted({*nodes_of(model), *told})]

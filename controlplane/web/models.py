@@ -15,3 +15,13 @@ class LoginFailure(models.Model):
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["subject", "at"])]
+
+
+class SignOnFailure(models.Model):
+    """A log-in by the provider that failed. `why` names a kind of trouble, and nothing that the provider told of a
+    person.
+    """
+
+    at = models.DateTimeField(db_index=True)
+    address = models.CharField(max_length=64, blank=True)
+    why = models.CharField(max_length=300)

@@ -32,7 +32,8 @@ GROUPS: tuple[tuple[Promise, tuple[Entry, ...]], ...] = (
     (
         _("Watch"),
         (
-            Entry("dashboards:home", _("Dashboard"), "dashboard"),
+            Entry("web:overview", _("Overview"), "overview"),
+            Entry("dashboards:home", _("Dashboards"), "dashboard"),
             Entry("web:incidents", _("Incidents"), "incidents"),
             Entry("web:silences", _("Silences"), "silences"),
             Entry("web:diagnosis", _("Diagnosis"), "diagnosis"),
@@ -50,6 +51,7 @@ GROUPS: tuple[tuple[Promise, tuple[Entry, ...]], ...] = (
     (
         pgettext_lazy("navigation", "Models"),
         (
+            Entry("web:models", _("Models"), "models"),
             Entry("web:rollouts", _("Rollouts"), "rollouts"),
             Entry("web:versions", _("Versions")),
             Entry("web:model_files", _("Model files")),
@@ -60,6 +62,12 @@ GROUPS: tuple[tuple[Promise, tuple[Entry, ...]], ...] = (
         pgettext_lazy("navigation", "Traffic"),
         (
             Entry("web:tenants", _("Tenants"), "tenants", tenants=True),
+            Entry("web:priority_classes", _("Classes"), "priority_classes"),
+            Entry("web:pools", _("Pools"), "pools"),
+            Entry("web:routes", _("Routes"), "routes"),
+            Entry("web:breakers", _("Breakers"), "breakers"),
+            Entry("web:cache_policies", _("Caches"), "cache_policies"),
+            Entry("web:session_limits", _("Sessions"), "session_limits"),
             Entry("web:batches", _("Batches"), "batches", tenants=True),
             Entry("web:planner", _("Planner"), "planner"),
             Entry("web:what_ifs", _("What if")),
@@ -69,11 +77,27 @@ GROUPS: tuple[tuple[Promise, tuple[Entry, ...]], ...] = (
         pgettext_lazy("navigation", "Configuration"),
         (
             Entry("web:revisions", _("Revisions"), "revisions"),
+            Entry("web:stages", _("Staged publishes"), "stages"),
             Entry("web:targets", _("Targets"), "targets"),
-            Entry("web:receivers", _("Receivers"), "receivers"),
-            Entry("web:alert_routes", _("Alert routes"), "alert_routes"),
-            Entry("web:rules", _("Rules"), "rules"),
             Entry("web:recording_rules", _("Recording rules")),
+        ),
+    ),
+    (
+        pgettext_lazy("navigation", "Alerting"),
+        (
+            Entry("web:rules", _("Rules"), "rules"),
+            Entry("web:alert_routes", _("Alert routes"), "alert_routes"),
+            Entry("web:receivers", _("Receivers"), "receivers"),
+        ),
+    ),
+    (
+        pgettext_lazy("navigation", "People"),
+        (
+            Entry("web:users", pgettext_lazy("people", "Users"), "users"),
+            Entry("web:api_tokens", _("API tokens"), "api_tokens", tenants=True),
+            Entry("web:metric_writers", _("Metric writers"), "metric_writers"),
+            Entry("web:audit", _("Audit"), "audit", tenants=True),
+            Entry("web:sso", _("Single sign-on"), "sso"),
         ),
     ),
 )

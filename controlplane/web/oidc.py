@@ -65,9 +65,27 @@ def metadata() -> Metadata:
     issuer = rows.ISSUER.read()
     read_at, found = _kept.get(issuer, (0.0, None))
     if found is None or time.monotonic() - read_at > _METADATA_KEPT_SECONDS:
-        found = _checked(issuer, _fetched(f"{issuer.rstrip('/')}/.well-known/openid-configuration"))
+        found = _checked(issuer, _fetched(_discovery(issuer)))
         _kept[issuer] = (time.monotonic(), found)
     return found
+
+
+def asked_anew() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Its discovery document as it stands, checked, and its keys; nothing of it is kept. Raises as `metadata`."""
+    issuer = rows.ISSUER.read()
+    body = _fetched(_discovery(issuer))
+    return _object(body, "its discovery document"), _keys(_checked(issuer, body))
+
+
+def _discovery(issuer: str) -> str:
+    return f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+
+
+def _keys(found: Metadata) -> list[dict[str, Any]]:
+    try:
+        return msgspec.json.decode(_fetched(found.jwks_uri), type=_Keys).keys
+    except UNREADABLE as error:
+        raise NotTrusted(f"its keys: {error}") from error
 
 
 def _fetched(url: str) -> bytes:
@@ -192,11 +210,7 @@ class Exchange(OIDCAuthenticationBackend):
     def retrieve_matching_jwk(self, token: str) -> jwt.PyJWK:
         """The one key that may have signed the token: a provider with one key need not name it."""
         header = jwt.get_unverified_header(token)
-        try:
-            keys = msgspec.json.decode(_fetched(self._metadata.jwks_uri), type=_Keys).keys
-        except UNREADABLE as error:
-            raise NotTrusted(f"its keys: {error}") from error
-        fitting = [key for key in keys if _fits(key, header)]
+        fitting = [key for key in _keys(self._metadata) if _fits(key, header)]
         if len(fitting) != 1:
             raise NotTrusted(f"{len(fitting)} of its keys may have signed the ID token, where one must")
         return jwt.PyJWK(fitting[0], algorithm=header["alg"])

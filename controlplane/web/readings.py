@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from controlplane.telemetry import query
 
@@ -20,10 +22,18 @@ METRICS = {
 }
 # What was measured before this is no answer to "how is it now".
 FRESH_SECONDS = 60
-_SERIES = f'{{__name__=~"{"|".join(METRICS)}",node!=""}}'
-# The first part knows of ends, the second of age alone: an agent that was killed ends no series.
-_QUERY = f"{_SERIES} and on (__name__, node, UUID, engine) last_over_time({_SERIES}[{FRESH_SECONDS}s])"
 WAIT_SECONDS = 1.0
+# Of a fleet whose nodes are all silent those that were asked of first; looking again brings the others.
+_EARLIER_AT_ONCE, _EARLIER_KEPT = 16, 512
+
+
+def _query(node: str) -> str:
+    series = f'{{__name__=~"{"|".join(METRICS)}",node{node}}}'
+    # The first part knows of ends, the second of age alone: an agent that was killed ends no series.
+    return f"{series} and on (__name__, node, UUID, engine) last_over_time({series}[{FRESH_SECONDS}s])"
+
+
+_QUERY = _query('!=""')
 
 Values = Mapping[str, float]
 _NONE: Values = {}
@@ -43,10 +53,10 @@ class Readings:
         return self.values.get(("engine", name), _NONE)
 
 
-def read(at_ms: int) -> Readings:
-    """One query for all owners. Raises QueryError."""
+def read(at_ms: int, node: str = "") -> Readings:
+    """One query for all owners, or for those of one node. Raises QueryError."""
     values: dict[tuple[str, ...], dict[str, float]] = {}
-    for sample in query.instant(_QUERY, at_ms):
+    for sample in query.instant(_query(f"={json.dumps(node)}") if node else _QUERY, at_ms):
         labels = sample.labels
         kind, name = METRICS.get(labels.get("__name__", ""), ("", ""))
         naming = ("node", "UUID") if kind == "gpu" else ("engine",)
@@ -82,4 +92,30 @@ class Latest:
             return Readings(missing=str(error))
 
 
+class Earlier:
+    """What nodes told last before their agents fell silent. That does not change, and so is asked once for all."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "web-readings-earlier")
+        self._asked: dict[tuple[str, datetime], Future[Readings]] = {}
+
+    def get(self, moments: Mapping[str, datetime]) -> dict[str, Readings]:
+        """Values by node, as of the moment of each. A node that nothing is known of yet is left out."""
+        for node, moment in [each for each in moments.items() if each not in self._asked][:_EARLIER_AT_ONCE]:
+            while len(self._asked) >= _EARLIER_KEPT:
+                del self._asked[next(iter(self._asked))]
+            self._asked[node, moment] = self._thread.submit(read, int(moment.timestamp() * 1000), node)
+        wanted = {node: answer for node, moment in moments.items() if (answer := self._asked.get((node, moment)))}
+        done = wait(wanted.values(), WAIT_SECONDS).done
+        found = {}
+        for node, answer in wanted.items():
+            if answer in done and answer.exception() is None:
+                found[node] = answer.result()
+            elif answer in done:
+                # The next page asks again.
+                self._asked.pop((node, moments[node]), None)
+        return found
+
+
 latest = Latest()
+earlier = Earlier()

@@ -12,6 +12,7 @@ from controlplane.fleet.models import Engine, Gpu, Node
 from controlplane.web import navigation
 from controlplane.web.convergence import firing, summary
 from controlplane.web.fleet import SIMULATED_VERSION
+from controlplane.web.kept import Kept
 
 
 def frame_of(request: HttpRequest, section: str = "") -> dict[str, Any]:
@@ -29,17 +30,19 @@ def frame_of(request: HttpRequest, section: str = "") -> dict[str, Any]:
         "may_operate": role is not None and role.covers(Role.OPERATOR),
         "may_admin": role is not None and role.covers(Role.ADMIN),
         "fleet": _fleet() if whole_fleet else None,
-        "simulated": role is not None and _simulated(),
+        "simulated": role is not None and _simulated.get("", _is_simulated),
     }
 
 
-def _simulated() -> bool:
+# A node that is simulated stays so.
+_simulated: Kept[bool] = Kept(30.0)
+
+
+def _is_simulated() -> bool:
     """A simulated engine says so in the version that its node's agent reads."""
-    return (
-        Node.objects.filter(simulated=True).exists()
-        or Gpu.objects.filter(simulated=True).exists()
-        or Engine.objects.filter(version__endswith=SIMULATED_VERSION).exists()
-    )
+    nodes, gpus = (model.objects.filter(simulated=True).order_by().values("pk") for model in (Node, Gpu))
+    engines = Engine.objects.filter(version__endswith=SIMULATED_VERSION).order_by().values("pk")
+    return nodes.union(gpus, engines, all=True).exists()
 
 
 def _fleet() -> dict[str, Any]:

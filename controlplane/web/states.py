@@ -28,6 +28,19 @@ class Look(NamedTuple):
 
 
 LOOKS = {
+    # The fleet, and pools, as the overview judges them
+    "fleet_bad": Look("bad", TRIANGLE, _("not all right")),
+    "fleet_wait": Look("wait", TRIANGLE, _("worth a look")),
+    "fleet_none": Look("none", DASH, _("nothing to judge yet")),
+    "fleet_good": Look("good", CHECK, _("all right")),
+    "pool_down": Look("bad", CROSS, pgettext_lazy("pool", "down")),
+    "pool_missed": Look("bad", TRIANGLE, _("promise missed")),
+    "pool_tight": Look("wait", TRIANGLE, _("tight")),
+    "pool_stale": Look("none", CLOCK, _("stale")),
+    "pool_unmeasured": Look("none", DASH, _("not measured")),
+    "pool_empty": Look("none", DASH, _("no engine")),
+    "pool_ok": Look("good", DOT, _("ok")),
+    "to_do": Look("none", DOT, _("to do")),
     # Targets
     "applied": Look("good", CHECK, _("applied")),
     "pending": Look("wait", CLOCK, _("pending")),
@@ -40,6 +53,15 @@ LOOKS = {
     "active": Look("good", DOT, _("active")),
     "blocked": Look("bad", NO_ENTRY, _("blocked")),
     "expired": Look("none", CLOCK, _("expired")),
+    # API tokens
+    "revoked": Look("none", NO_ENTRY, pgettext_lazy("token", "revoked")),
+    "resting": Look("wait", MOON, pgettext_lazy("token", "resting")),
+    # What is judged of a provider, and of a rollout before it begins
+    "verdict_good": Look("good", CHECK, pgettext_lazy("verdict", "good")),
+    "verdict_wait": Look("wait", TRIANGLE, _("look twice")),
+    "verdict_bad": Look("bad", CROSS, pgettext_lazy("verdict", "wrong")),
+    "gate_stops": Look("bad", NO_ENTRY, pgettext_lazy("gate", "stops")),
+    "gate_unknown": Look("none", DASH, pgettext_lazy("gate", "not looked at")),
     # Nodes, GPUs, engines
     "ok": Look("good", DOT, _("ok")),
     "cordoned": Look("wait", NO_ENTRY, _("cordoned")),
@@ -126,6 +148,19 @@ LOOKS = {
     "overtaken": Look("none", DASH, _("overtaken")),
     "left_alone": Look("bad", NO_ENTRY, pgettext_lazy("receiver", "left alone")),
     "taken": Look("good", CHECK, _("taken")),
+    # What the tester says of a request, and breakers as gateways tell of them
+    "route_matched": Look("good", CHECK, pgettext_lazy("rule", "matches")),
+    "route_refused": Look("bad", NO_ENTRY, pgettext_lazy("request", "refused")),
+    "route_empty": Look("bad", TRIANGLE, _("no engine takes work")),
+    "breaker_closed": Look("good", CHECK, pgettext_lazy("breaker", "closed")),
+    "breaker_open": Look("bad", NO_ENTRY, pgettext_lazy("breaker", "open")),
+    # Stages
+    "stage_running": Look("wait", CLOCK, pgettext_lazy("stage", "running")),
+    "stage_promoted": Look("good", CHECK, pgettext_lazy("stage", "given to all")),
+    "stage_taken_back": Look("none", DASH, pgettext_lazy("stage", "taken back")),
+    "shadowed": Look("none", DASH, _("a stricter one holds")),
+    "limited": Look("wait", DOT, _("other limits")),
+    "breaker_half_open": Look("wait", CLOCK, pgettext_lazy("breaker", "trying")),
     "on": Look("good", DOT, _("on")),
     "off": Look("none", DASH, _("off")),
 }

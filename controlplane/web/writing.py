@@ -10,12 +10,13 @@ from django.utils.translation import gettext as _
 
 from controlplane.core.changes import UnitOfWork, unit_of_work
 from controlplane.core.errors import Conflict
-from controlplane.core.models import AuditEntry
+from controlplane.core.models import AuditEntry, Role
 from controlplane.core.scope import told_of_warnings
 from controlplane.core.security import Caller
-from controlplane.web import differences
+from controlplane.web import differences, staging
 from controlplane.web.differences import Shown
 from controlplane.web.forms import SecretForm
+from wire.canonical import Document
 from wire.problems import Problem
 
 Action = Callable[[UnitOfWork], Any]
@@ -25,12 +26,14 @@ Action = Callable[[UnitOfWork], Any]
 class Rehearsal:
     """What a write would do. `digest` names it, so that carrying out can tell whether it still does that.
 
-    `warnings`: what it may do, but is worth a second look.
+    `warnings`: what it may do, but is worth a second look. `document_patch`: the same change as a stage could hold it,
+    where the caller may begin one and the change is of the configuration alone; else empty.
     """
 
     shown: Shown
     digest: str
     warnings: list[Problem]
+    document_patch: Document
 
 
 class ChangedMeanwhile(Conflict):
@@ -46,8 +49,10 @@ def rehearse(caller: Caller, action: Action) -> Rehearsal:
     # A change may show it, as a cordon does.
     with unit_of_work(caller.actor, _("the reason that you give"), dry_run=True) as unit:
         action(unit)
+        patch = staging.document_patch(unit) if caller.role.covers(Role.ADMIN) and caller.tenants is None else {}
     shown = differences.shortened(differences.of_changes(unit.changes))
-    return Rehearsal(shown, differences.digest(unit.changes), told_of_warnings(caller.tenants, unit.warnings))
+    warnings = told_of_warnings(caller.tenants, unit.warnings)
+    return Rehearsal(shown, differences.digest(unit.changes), warnings, patch)
 
 
 def carry_out(caller: Caller, reason: str, digest: str, action: Action) -> UnitOfWork:

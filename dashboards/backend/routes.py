@@ -42,11 +42,12 @@ class DashRoutes:
         """Do `step` before each answer. Dash's own does its work once."""
         self._preparations.append(step)
 
-    def urls(self, prefix: str, needs: Role) -> list[URLPattern]:
-        """Dash's routes below `prefix` as addresses relative to it, for people of at least the role `needs`."""
+    def urls(self, prefix: str, needs: Role, below: str = "") -> list[URLPattern]:
+        """Dash's routes below `prefix` as addresses relative to it, and there `below` a path, for people of at least
+        the role `needs`.
+        """
         return [
-            # Dash writes rules as Flask does, whose converters are Django's but for the name of one.
-            path(rule.removeprefix(prefix).replace("<string:", "<str:"), self._django_view(view, methods, needs))
+            path(below + _rule(rule.removeprefix(prefix)), self._django_view(view, methods, needs))
             for rule, view, methods in self._rules
         ]
 
@@ -84,6 +85,11 @@ class DashRoutes:
         except BadCall as error:
             return _text(str(error), HTTPStatus.BAD_REQUEST)
         return response if isinstance(response, HttpResponse) else HttpResponse(response)
+
+
+def _rule(text: str) -> str:
+    """Dash writes rules as Flask does, whose converters are Django's but for the name of one."""
+    return text.replace("<string:", "<str:")
 
 
 def _text(message: str, status: HTTPStatus) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Takes pictures of the dashboard in every look, to be judged by eye: `python -m tests.dashboards.pictures OUT`.
+"""Takes pictures of the dashboards in every look, to be judged by eye: `python -m tests.dashboards.pictures OUT`.
 
 docs/pictures/dashboard.png is taken of the running demo instead.
 """
@@ -11,14 +11,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
+from dashboards.charts import LAYERS, Layer
 from tests.dashboards.site import NODES, STEP_MS, Fleet
 from tests.programs import PROGRAMS
 from tests.web.pictures import log_in
 from tests.web.site import running_site
 
 _WIDE = {"width": 1600, "height": 1000}
+SPANS_SHOWN = ("span=1h", "span=7d")
+# More than most charts can be chosen by.
+CHOSEN = "span=1h&pool=chat&tenant=search&node=rack1-gpu01"
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"viewport": _WIDE, "color_scheme": "light"},
     "dark": {"viewport": _WIDE, "color_scheme": "dark"},
@@ -40,19 +44,22 @@ def main(out: Path) -> None:
             for look, options in LOOKS.items():
                 page = browser.new_context(**options).new_page()
                 log_in(page, site, "vera")
-                page.goto(f"{site.url}/dashboards/?span=1h")
-                expect(page.locator("#card-power .legend strong").first).to_be_visible()
-                page.locator("#temperature").hover()
-                name = "dashboard" if look == "light" else f"dashboard-{look}"
-                page.screenshot(path=out / f"{name}.png", full_page=True)
-                for span in ("24h", "7d"):
-                    page.goto(f"{site.url}/dashboards/?span={span}")
-                    expect(page.locator("#card-power .legend strong").first).to_be_visible()
-                    page.screenshot(path=out / f"{name}-{span}.png", full_page=True)
+                for layer in LAYERS:
+                    for query in (*SPANS_SHOWN, *((CHOSEN,) if look == "light" else ())):
+                        take(page, f"{site.url}/dashboards/{layer.path}?{query}", layer)
+                        chosen = query.replace("&", "-").replace("=", "-")
+                        page.screenshot(path=out / f"{look}-{layer.name}-{chosen}.png", full_page=True)
             page.goto(f"{site.url}/dashboards/?pool=nothing&node=nothing")
             expect(page.locator("#live.good")).to_be_visible()
-            page.screenshot(path=out / "dashboard-empty.png", full_page=True)
+            page.screenshot(path=out / "empty.png", full_page=True)
             browser.close()
+
+
+def take(page: Page, address: str, layer: Layer) -> None:
+    """Open a layer, and wait until its first and its last chart are drawn."""
+    page.goto(address)
+    for chart in (layer.charts[0], layer.charts[-1]):
+        expect(page.locator(f"#card-{chart.name} :is(.legend strong, .annotation)").first).to_be_attached()
 
 
 def push_an_hour(fleet: Fleet) -> None:

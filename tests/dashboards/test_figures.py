@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.utils import translation
 from django.utils.translation import gettext_lazy as _
 from hypothesis import given
@@ -13,8 +15,17 @@ from dashboards.readings import Reading
 from dashboards.spans import SPANS
 
 TIMES_MS = [0, 5_000, 10_000]
-P95, P50 = Query("p95", "", "p95"), Query("p50", "", "p50", dotted=True)
-TTFT = Chart("ttft", _("TTFT"), _("TTFT."), units.SECONDS, ("pool",), (P95, P50))
+P95, P50 = Query("p95", "", "p95"), Query("p50", "", "p50", look="dotted")
+TTFT = Chart(
+    "ttft",
+    _("TTFT"),
+    _("TTFT."),
+    units.SECONDS,
+    ("pool",),
+    (P95, P50),
+    ("pool",),
+    _("Is anyone there, and does anyone ask?"),
+)
 GROUNDS = ("#ffffff", "#181d25")  # Of a card, in site.css.
 
 
@@ -24,6 +35,10 @@ def line(name: str, *values: float | None, query: Query = P95) -> Line:
 
 def reading(lines: list[Line], refused: str = "") -> Reading:
     return Reading(SPANS["15m"], TIMES_MS, {"ttft": lines}, {"ttft": refused} if refused else {})
+
+
+def joined(annotation: dict[str, str]) -> str:
+    return annotation["text"].replace("<br>", " ")
 
 
 def test_a_pool_has_one_colour_and_its_p50_is_dotted() -> None:
@@ -69,15 +84,26 @@ def test_a_threshold_is_a_line_and_stands_in_the_legend() -> None:
 def test_an_empty_chart_says_that_nothing_was_measured() -> None:
     layout = figure_of(TTFT, [], reading([]), [Threshold(0.8, "SLO of chat")])["layout"]
     [said] = layout["annotations"]
-    assert said["text"] == "Nothing was measured in this time."
+    assert said["text"] == "Nothing was measured in this time.<br>Is anyone there, and does anyone<br>ask?"
     assert layout["shapes"] == [], "a line through the text"
     assert layout["meta"]["thresholds"] == [], "the legend takes the colour of each from its line"
     assert layout["yaxis"]["visible"] is False
 
 
 def test_an_empty_chart_of_days_says_that_nothing_was_recorded() -> None:
+    recorded = replace(TTFT, queries=(Query("p95", "recorded_p95"),))
+    [said] = figure_of(recorded, [], Reading(SPANS["7d"], TIMES_MS, {}, {}), [])["layout"]["annotations"]
+    assert joined(said) == "Nothing was recorded in this time. There is a point every 30 minutes."
+
+
+def test_a_chart_whose_days_nothing_records_says_so() -> None:
     [said] = figure_of(TTFT, [], Reading(SPANS["7d"], TIMES_MS, {}, {}), [])["layout"]["annotations"]
-    assert said["text"] == "Nothing was recorded in this time. There is a point every 30 minutes."
+    assert joined(said) == "Days of this are not recorded. Choose 6 h or less."
+
+
+def test_the_legend_knows_how_often_there_is_a_value() -> None:
+    layout = figure_of(TTFT, [], reading([]), [])["layout"]
+    assert layout["meta"]["interval_ms"] == SPANS["15m"].step_ms
 
 
 def test_a_point_that_is_alone_is_drawn_as_one() -> None:
@@ -95,13 +121,16 @@ def test_over_days_hovering_says_the_date() -> None:
 
 
 def test_a_chart_that_the_store_refused_says_why() -> None:
-    [said] = figure_of(TTFT, [], reading([], "too many queries at once"), [])["layout"]["annotations"]
-    assert said["text"].endswith("too many queries at once")
+    layout = figure_of(TTFT, [], reading([], "too many queries at once"), [])["layout"]
+    [said] = layout["annotations"]
+    assert joined(said).endswith("too many queries at once")
+    # The page offers to try again.
+    assert layout["meta"]["refused"] is True
 
 
 def test_what_a_store_says_is_text_and_no_markup() -> None:
     [said] = figure_of(TTFT, [], reading([], '<a href="http://else">x</a>'), [])["layout"]["annotations"]
-    assert said["text"].endswith("&lt;a href=&quot;http://else&quot;&gt;x&lt;/a&gt;")
+    assert joined(said).endswith("&lt;a href=&quot;http://else&quot;&gt;x&lt;/a&gt;")
 
 
 def test_numbers_read_in_the_viewers_language() -> None:

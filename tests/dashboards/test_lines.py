@@ -13,9 +13,10 @@ from dashboards.lines import folded, lines_of
 
 TIMES_MS = [0, 5_000, 10_000, 15_000]
 QUERY = Query("up", "")
-BY_POOL = Chart("a", _("A"), _("A."), units.SECONDS, ("pool",), (QUERY,))
-BY_NODE = Chart("b", _("B"), _("B."), units.CELSIUS, ("node",), (QUERY,), fold=Fold("gpu", max, tells_each=True))
-BY_TENANT = Chart("c", _("C"), _("C."), units.TOKENS_PER_SECOND, ("tenant",), (QUERY,), fold=Fold("pool", sum))
+BY_POOL = Chart("a", _("A"), _("A."), units.SECONDS, ("pool",), (QUERY,), ("pool",), _("None."))
+BY_NODE = Chart(
+    "b", _("B"), _("B."), units.CELSIUS, ("node",), (QUERY,), ("node",), _("None."), fold=Fold("gpu", max)
+)  # fmt: skip
 
 
 @given(st.dictionaries(st.sampled_from(TIMES_MS), st.floats()))
@@ -46,20 +47,3 @@ def test_a_node_whose_gpus_are_folded_already_names_none_on_hover() -> None:
     recorded = [Series({"node": "n-1"}, TIMES_MS, [61, 62, 63, 64])]
     [line] = folded(BY_NODE, lines_of(BY_NODE, QUERY, recorded, TIMES_MS))
     assert (list(line.values), list(line.notes)) == ([61, 62, 63, 64], [])
-
-
-def test_a_tenant_is_the_sum_of_its_pools_in_sight() -> None:
-    pools = {"chat": [1.0, 2.0], "code": [10.0]}
-    series = [Series({"tenant": "a", "pool": pool}, TIMES_MS[: len(each)], each) for pool, each in pools.items()]
-    lines = lines_of(BY_TENANT, QUERY, series, TIMES_MS)
-    [whole] = folded(BY_TENANT, lines)
-    assert (whole.name, list(whole.values), list(whole.notes)) == ("a", [11.0, 2.0, None, None], [])
-    [chat] = folded(BY_TENANT, [line for line in lines if line.within({"pool": "chat"})])
-    assert list(chat.values) == [1.0, 2.0, None, None]
-
-
-def test_a_choice_leaves_lines_that_know_nothing_of_it() -> None:
-    [chat] = lines_of(BY_POOL, QUERY, [Series({"pool": "chat"}, TIMES_MS, [1, 1, 1, 1])], TIMES_MS)
-    assert chat.within({})
-    assert chat.within({"pool": "chat", "node": "n-1"})
-    assert not chat.within({"pool": "summaries"})

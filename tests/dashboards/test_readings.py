@@ -2,26 +2,32 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import override_settings
 
 from controlplane.telemetry import query
-from controlplane.telemetry.promql.errors import TimedOut
+from controlplane.telemetry.promql.errors import TimedOut, TooMuch
+from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.recording.builtin import builtin
+from controlplane.telemetry.store.writer import Owner
 from dashboards import readings
-from dashboards.asked import Asked
-from dashboards.charts import CHARTS
+from dashboards.charts import CHARTS, LAYERS, Only
+from dashboards.charts.engines import ENGINES
+from dashboards.charts.statuses import CAPACITY, LIMITS
+from dashboards.lines import Line, folded
 from dashboards.spans import SPANS, Span
-from tests.controlplane.telemetry.filling import named
+from gateway.refusals import REASONS
+from tests.controlplane.telemetry.filling import named, store
 from tests.dashboards import fleet
 from wire.write_body import Series
 
 SPAN = SPANS["1h"]
 NOON_MS = 1_764_504_000_000
-CHART = {chart.name: chart for chart in CHARTS}
 
 
 @pytest.fixture(autouse=True)
@@ -29,34 +35,96 @@ def _no_refusal_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readings, "_refused", {})
 
 
-def an_hour(fill: Callable[[Iterable[Series]], None]) -> readings.Reading:
+def an_hour(fill: Callable[[Iterable[Series]], None]) -> Mapping[str, list[Line]]:
+    """The lines of all charts, of an hour of a small fleet."""
     times_ms = range(NOON_MS - 4_000_000, NOON_MS + 1, 15_000)
     fill([*fleet.gateway_series("edge-1", times_ms), *fleet.node_series("n-1", "chat", times_ms)])
-    return readings.read(SPAN, SPAN.first_ms(NOON_MS), NOON_MS)
+    return lines_of(SPAN, SPAN.first_ms(NOON_MS))
+
+
+def lines_of(span: Span, first_ms: int, only: Only = ()) -> Mapping[str, list[Line]]:
+    found: dict[str, list[Line]] = {}
+    for layer in LAYERS:
+        reading = readings.read(layer, only, span, first_ms, NOON_MS)
+        assert reading.refused == {}
+        found |= {chart.name: folded(chart, reading.lines[chart.name]) for chart in layer.charts}
+    return found
 
 
 def test_every_chart_has_an_answer_from_what_gateways_and_agents_push(
     fill: Callable[[Iterable[Series]], None],
 ) -> None:
-    reading = an_hour(fill)
-    assert reading.refused == {}
+    charts = an_hour(fill)
     for chart in CHARTS:
-        lines = Asked(SPAN).lines(reading, chart)
-        assert lines, chart.name
-        assert all(None not in line.values for line in lines), chart.name
+        assert {line.query for line in charts[chart.name]} == set(chart.queries), chart.name
+        assert all(None not in line.values for line in charts[chart.name]), chart.name
 
 
 def test_the_numbers_are_those_of_the_fleet(fill: Callable[[Iterable[Series]], None]) -> None:
-    reading = an_hour(fill)
-    charts = {chart.name: Asked(SPAN, (("pool", "chat"),)).lines(reading, chart) for chart in CHARTS}
+    an_hour(fill)
+    charts = lines_of(SPAN, SPAN.first_ms(NOON_MS), (("pool", "chat"),))
     assert {line.name for line in charts["tokens"]} == {"search", "support-bot"}
-    assert {line.name for line in charts["requests"]} == {"ok", "failed · engine_lost", "refused · tpm_limit"}
+    assert {line.name for line in charts["requests"]} >= {"ok", "failed · engine_lost", "refused · tpm_limit"}
+    assert {line.name for line in charts["over_limits"]} == {"tpm_limit"}
+    assert {line.name for line in charts["no_capacity"]} == {"queue_full", "queue_timeout"}
     [temperature] = charts["temperature"]
     assert len(temperature.notes[0].split()) == fleet.GPUS
     [kv] = charts["kv"]
     assert all(40 < (value or 0) < 100 for value in kv.values)
-    p95, p50 = charts["ttft"]
-    assert all((high or 0) > (low or 0) for high, low in zip(p95.values, p50.values, strict=True))
+    p95, p50, p99 = charts["ttft"]
+    steps = zip(p50.values, p95.values, p99.values, strict=True)
+    assert all((low or 0) < (high or 0) < (highest or 0) for low, high, highest in steps)
+
+
+@pytest.mark.parametrize(
+    ("only", "chart", "names"),
+    [
+        (("pool", "chat"), "ttft", {"chat"}),
+        (("tenant", "search"), "tokens", {"search"}),
+        (("node", "n-2"), "kv", {"n-2-vllm"}),
+        (("node", "n-2"), "power", {"n-2"}),
+        # Its series know no nodes: all of them are shown, and the page says so.
+        (("node", "n-2"), "tokens", {"search", "support-bot", "nightly"}),
+    ],
+)
+def test_a_choice_leaves_lines_that_know_nothing_of_it(
+    fill: Callable[[Iterable[Series]], None], only: tuple[str, str], chart: str, names: set[str]
+) -> None:
+    fill(fleet.node_series("n-2", "chat", range(NOON_MS - 600_000, NOON_MS + 1, 15_000)))
+    an_hour(fill)
+    assert {line.name for line in lines_of(SPAN, NOON_MS, (only,))[chart]} == names
+
+
+# What the small fleet has of each.
+REAL = {"pool": "chat", "tenant": "search", "node": "n-1"}
+
+
+def test_a_choice_reaches_every_query_of_a_chart_that_takes_it(fill: Callable[[Iterable[Series]], None]) -> None:
+    an_hour(fill)
+    for label, real in REAL.items():
+        chosen, nothing = (lines_of(SPAN, NOON_MS, ((label, value),)) for value in (real, "nothing"))
+        for chart in CHARTS:
+            if label in chart.takes:
+                assert nothing[chart.name] == [], (chart.name, label)
+                # The fleet's Triton is of a pool of its own.
+                assert chosen[chart.name] or chart.name.startswith("triton_"), (chart.name, label)
+
+
+def test_over_days_a_choice_reaches_every_query_that_takes_it(recorded_since_ms: int) -> None:
+    span = SPANS["24h"]
+    for label, real in REAL.items():
+        chosen, nothing = (lines_of(span, NOON_MS, ((label, value),)) for value in (real, "nothing"))
+        for chart in (each for each in CHARTS if each.is_recorded):
+            if label in chart.labels_over(span):
+                assert nothing[chart.name] == [], (chart.name, label)
+                assert chosen[chart.name], (chart.name, label)
+
+
+def test_a_name_of_quotes_and_signs_chooses_what_bears_it(fill: Callable[[Iterable[Series]], None]) -> None:
+    odd = 'a"b\\c}ğ$only'
+    samples = [(NOON_MS - 3_000, 61.0)]
+    fill([named("DCGM_FI_DEV_GPU_TEMP", samples, node=node, gpu="0") for node in ("n-1", odd)])
+    assert [line.name for line in lines_of(SPAN, NOON_MS, (("node", odd),))["temperature"]] == [odd]
 
 
 def record(fill: Callable[[Iterable[Series]], None], times_ms: Iterable[int]) -> None:
@@ -64,32 +132,48 @@ def record(fill: Callable[[Iterable[Series]], None], times_ms: Iterable[int]) ->
     for at_ms in times_ms:
         for rule in (rule for group in builtin()["groups"] for rule in group["rules"]):
             samples = query.instant(rule["expr"], at_ms)
-            fill(Series({**each.labels, "__name__": rule["record"]}, [(at_ms, each.value)]) for each in samples)
+            labels = {**rule.get("labels", {}), "__name__": rule["record"]}
+            fill(Series({**each.labels, **labels}, [(at_ms, each.value)]) for each in samples)
+
+
+RECORDED_SINCE_MS = NOON_MS - 11 * 60_000
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data directory whose rules have recorded what a small fleet pushes, each minute from then on until noon."""
+    folder = tmp_path_factory.mktemp("recorded")
+    times_ms = range(RECORDED_SINCE_MS - 300_000, NOON_MS + 1, 15_000)
+    with override_settings(DATA_DIR=folder):
+
+        def fill(series: Iterable[Series]) -> None:
+            store(store_path(), series, Owner("gateway", "edge-1"))
+
+        fill([*fleet.gateway_series("edge-1", times_ms), *fleet.node_series("n-1", "chat", times_ms)])
+        record(fill, range(RECORDED_SINCE_MS, NOON_MS + 1, 60_000))
+    return folder
 
 
 @pytest.fixture
-def recorded_since_ms(fill: Callable[[Iterable[Series]], None]) -> int:
-    """Rules have recorded what a small fleet pushes from then on, each minute until noon."""
-    since_ms = NOON_MS - 11 * 60_000
-    times_ms = range(since_ms - 600_000, NOON_MS + 1, 15_000)
-    fill([*fleet.gateway_series("edge-1", times_ms), *fleet.node_series("n-1", "chat", times_ms)])
-    record(fill, range(since_ms, NOON_MS + 1, 60_000))
-    return since_ms
+def recorded_since_ms(recorded: Path, settings: Any) -> int:
+    settings.DATA_DIR = recorded
+    return RECORDED_SINCE_MS
 
 
 @pytest.mark.parametrize("name", ["24h", "7d"])
 def test_over_days_every_chart_has_an_answer_from_recorded_series_and_none_before(
-    fill: Callable[[Iterable[Series]], None], recorded_since_ms: int, name: str
+    recorded_since_ms: int, name: str
 ) -> None:
     span = SPANS[name]
-    reading = readings.read(span, span.first_ms(NOON_MS), NOON_MS)
-    assert reading.refused == {}
+    first_ms = span.first_ms(NOON_MS)
+    charts = lines_of(span, first_ms)
     for chart in CHARTS:
-        lines = Asked(span).lines(reading, chart)
-        assert len({line.query for line in lines}) == len(chart.queries), chart.name
+        lines = charts[chart.name]
+        assert {line.query for line in lines} == {query for query in chart.queries if query.recorded}, chart.name
         for line in lines:
-            measured = [at_ms for at_ms, value in zip(reading.times_ms, line.values, strict=True) if value is not None]
-            assert measured == [at_ms for at_ms in reading.times_ms if at_ms >= recorded_since_ms], chart.name
+            times_ms = range(first_ms, NOON_MS + 1, span.step_ms)
+            measured = [at_ms for at_ms, value in zip(times_ms, line.values, strict=True) if value is not None]
+            assert measured == [at_ms for at_ms in times_ms if at_ms >= recorded_since_ms], chart.name
 
 
 def test_over_days_means_are_those_of_the_raw_series(recorded_since_ms: int) -> None:
@@ -115,14 +199,13 @@ def test_over_days_nothing_that_was_high_is_lost(recorded_since_ms: int) -> None
 
 def newest(span: Span, name: str) -> dict[str, float | None]:
     """The value at noon of each line of a chart."""
-    reading = readings.read(span, NOON_MS, NOON_MS)
-    return {line.key: line.values[-1] for line in Asked(span).lines(reading, CHART[name])}
+    return {line.key: line.values[-1] for line in lines_of(span, NOON_MS)[name]}
 
 
 def test_charts_of_days_ask_for_nothing_but_what_the_rules_record() -> None:
     recorded = {rule["record"] for group in builtin()["groups"] for rule in group["rules"]}
     for chart in CHARTS:
-        for each in chart.queries:
+        for each in (every for every in chart.queries if every.recorded):
             asked = set(re.findall(r"\w+:\w+:\w+", each.recorded))
             assert asked, chart.name
             assert asked <= recorded, chart.name
@@ -136,7 +219,7 @@ def test_a_gpu_that_is_busy_half_of_the_time_is_drawn_half_busy(
     times_ms = range(NOON_MS - 4_000_000, NOON_MS + 1, 15_000)
     jumping = [(at_ms, 100.0 * (number % 2)) for number, at_ms in enumerate(times_ms)]
     fill([Series({"__name__": f"DCGM_FI_DEV_{name}", "node": "n-1", "gpu": "0"}, jumping)])
-    [line] = Asked(SPAN).lines(readings.read(SPAN, SPAN.first_ms(NOON_MS), NOON_MS), CHART[chart])
+    [line] = lines_of(SPAN, SPAN.first_ms(NOON_MS))[chart]
     assert set(line.values) == {50.0}
 
 
@@ -148,32 +231,57 @@ def test_an_engine_that_moved_to_another_node_stays_one_line(fill: Callable[[Ite
         named(kv, [(at_ms, level) for at_ms in times_ms], node=node, pool="chat", engine="llama-a")
         for level, (node, times_ms) in zip((0.2, 0.6), spans_ms.items(), strict=True)
     )
-    [line] = Asked(SPAN).lines(readings.read(SPAN, SPAN.first_ms(NOON_MS), NOON_MS), CHART["kv"])
+    [line] = lines_of(SPAN, SPAN.first_ms(NOON_MS))["kv"]
     assert (line.name, line.values[0], line.values[-1], None in line.values) == ("llama-a", 20.0, 60.0, False)
 
 
 def test_a_chart_that_is_refused_leaves_the_others_and_is_said_once(
-    fill: Callable[[Iterable[Series]], None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    own_store: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     original = query.range_
 
-    def refuse_temperature(promql: str, *arguments: Any) -> Any:
+    def refuse_temperature(promql: str, *arguments: Any, **shared: Any) -> Any:
         if "GPU_TEMP" in promql and arguments[2] == SPAN.step_ms:
             raise TimedOut("too many queries at once")
-        return original(promql, *arguments)
+        return original(promql, *arguments, **shared)
 
     monkeypatch.setattr(readings, "range_", refuse_temperature)
     with caplog.at_level(logging.INFO, "dashboards.readings"):
-        reading = an_hour(fill)
-        readings.read(SPAN, NOON_MS, NOON_MS)
+        reading = readings.read(ENGINES, (), SPAN, NOON_MS, NOON_MS)
+        readings.read(ENGINES, (), SPAN, NOON_MS, NOON_MS)
         assert reading.refused == {"temperature": "too many queries at once"}
-        assert reading.lines["kv"]
-        # Another span does better meanwhile, which tells nothing of this one.
-        readings.read(SPANS["15m"], NOON_MS, NOON_MS)
-        readings.read(SPAN, NOON_MS, NOON_MS)
+        assert "kv" in reading.lines
+        # Another span, and another page, do better meanwhile, which tells nothing of this one.
+        readings.read(ENGINES, (), SPANS["15m"], NOON_MS, NOON_MS)
+        readings.read(LAYERS[0], (), SPAN, NOON_MS, NOON_MS)
+        readings.read(ENGINES, (), SPAN, NOON_MS, NOON_MS)
         monkeypatch.setattr(readings, "range_", original)
-        readings.read(SPAN, NOON_MS, NOON_MS)
+        readings.read(ENGINES, (), SPAN, NOON_MS, NOON_MS)
     assert [record.message for record in caplog.records] == [
-        "charts of 1h without an answer: temperature: too many queries at once",
-        "all charts of 1h are answered again",
+        "charts of engines, 1h without an answer: temperature: too many queries at once",
+        "all charts of engines, 1h are answered again",
     ]
+
+
+def test_a_time_that_has_ended_is_asked_anew_where_a_chart_was_refused(
+    fill: Callable[[Iterable[Series]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse(promql: str, *_arguments: Any, **_shared: Any) -> Any:
+        asked.append(promql)
+        raise TooMuch("too many queries at once")
+
+    monkeypatch.setattr(readings, "range_", refuse)
+    span, layer = SPANS["15m"], LAYERS[0]
+    newest_ms = span.newest_ms(readings.now_ms())
+    for last_ms, times in ((newest_ms - 600_000, 2), (newest_ms + span.step_ms, 1)):
+        asked.clear()
+        for _viewer in range(2):
+            readings.reading_of(layer, (), span, last_ms - 60_000, last_ms)
+        assert asked.count(layer.charts[0].queries[0].over(span)) == times
+
+
+def test_the_reasons_of_each_status_are_those_of_gateways() -> None:
+    for status, reasons in ((429, LIMITS), (503, CAPACITY)):
+        assert set(reasons) == {name for name, row in REASONS.items() if row.status == status}

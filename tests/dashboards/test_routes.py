@@ -18,8 +18,9 @@ from django.urls import URLPattern
 from controlplane.core.models import Role, User
 from controlplane.fleet.models import Model, Pool
 from dashboards import dash_app, urls
-from dashboards.charts import CHARTS
+from dashboards.charts import CHARTS, LAYERS, Layer
 from dashboards.readings import now_ms
+from dashboards.views import home
 from dashboards.whole import whole_of
 from tests.dashboards import fleet
 from tests.test_pages import inline_code, outside_addresses
@@ -44,8 +45,9 @@ def call(search: str = "") -> dict[str, Any]:
     }
 
 
-def ask(client: Client, search: str = "") -> Any:
-    answer = client.post(CALLBACK, call(search), content_type="application/json")
+def ask(client: Client, search: str = "", layer: Layer = LAYERS[0]) -> Any:
+    address = f"{PAGE}{layer.path}_dash-update-component"
+    answer = client.post(address, call(search), content_type="application/json")
     assert answer.status_code == 200
     return answer.json()["response"]["whole"]["data"]
 
@@ -55,7 +57,11 @@ def test_a_stranger_is_led_from_the_page_to_the_log_in(db: None) -> None:
     assert (answer.status_code, answer["Location"]) == (302, "/log-in/?next=/dashboards/%3Fspan%3D1h")
 
 
-@pytest.mark.parametrize("pattern", urls.urlpatterns[1:], ids=lambda pattern: str(pattern.pattern))
+@pytest.mark.parametrize(
+    "pattern",
+    [each for each in urls.urlpatterns if each.callback is not home],
+    ids=lambda pattern: str(pattern.pattern),
+)
 def test_no_route_answers_a_stranger(db: None, pattern: URLPattern) -> None:
     path = PAGE + re.sub(r"<\w+:\w+>", "dash", str(pattern.pattern))
     answers = {Client().get(path).status_code, Client().post(path, {}, content_type="application/json").status_code}
@@ -153,10 +159,11 @@ def test_only_registered_files_of_packages_are_served(viewer: Client, path: str)
 
 def test_the_layout_has_a_card_for_every_chart_in_the_readers_language(viewer: Client) -> None:
     viewer.cookies["django_language"] = "tr"
-    layout = viewer.get(f"{PAGE}_dash-layout").content.decode()
-    ids = set(re.findall(r'"id":"([\w-]+)"', layout))
-    assert {chart.name for chart in CHARTS} <= ids
-    assert "Kuyrukta bekleme" in json.dumps(json.loads(layout), ensure_ascii=False)
+    for layer in LAYERS:
+        layout = viewer.get(f"{PAGE}{layer.path}_dash-layout").content.decode()
+        ids = set(re.findall(r'"id":"([\w-]+)"', layout))
+        assert {chart.name for chart in CHARTS} & ids == {chart.name for chart in layer.charts}
+    assert "KV cache kullanımı" in json.dumps(json.loads(layout), ensure_ascii=False)
 
 
 def test_a_callback_gives_the_figures_and_where_the_stream_goes_on(
@@ -167,20 +174,75 @@ def test_a_callback_gives_the_figures_and_where_the_stream_goes_on(
     model = Model.objects.create(name="llama", max_context_tokens=8192)
     Pool.objects.create(name="chat", model=model, ttft_slo_ms=800)
     whole = ask(viewer, "?span=1h&pool=chat")
-    assert [trace["name"] for trace in whole["figures"]["ttft"]["data"]] == ["chat p95", "chat p50"]
+    assert [trace["name"] for trace in whole["figures"]["ttft"]["data"]] == ["chat p95", "chat p50", "chat p99"]
     assert whole["figures"]["ttft"]["layout"]["meta"]["thresholds"] == [{"text": "SLO of chat", "value": 0.8}]
-    assert whole["stream"] == f"/dashboards/live?span=1h&pool=chat&after={whole['newest_ms']}"
+    assert whole["stream"] == f"/dashboards/live?span=1h&pool=chat&layer=experience&after={whole['newest_ms']}"
     assert whole["points"] == 241
     assert {len(trace["x"]) for trace in whole["figures"]["ttft"]["data"]} == {241}
 
 
 def test_each_chart_is_a_call_of_the_prometheus_api_too(viewer: Client) -> None:
-    lines = ask(viewer, "?span=15m")["curl"]
+    lines = {name: text for layer in LAYERS for name, text in ask(viewer, "?span=15m", layer)["curl"].items()}
     assert set(lines) == {chart.name for chart in CHARTS}
     assert "http://testserver/prometheus/api/v1/query_range" in lines["kv"]
     assert "headworks_engine_kv_cache_usage_ratio[60s]" in lines["kv"]
-    assert lines["ttft"].count("curl ") == 2
-    assert "$window" not in "".join(lines.values())
+    # Each query, and the values as drawn.
+    assert lines["ttft"].count("curl ") == 4
+    assert "http://testserver/dashboards/ttft.csv?span=15m" in lines["ttft"]
+    assert not re.search(r"\$(window|only)", "".join(lines.values()))
+
+
+def test_what_was_chosen_stands_in_the_call(viewer: Client) -> None:
+    lines = ask(viewer, "?span=15m&pool=chat&tenant=acme", LAYERS[1])["curl"]
+    assert 'headworks_gateway_prompt_tokens_total{pool="chat",tenant="acme"}' in lines["tokens"]
+    assert 'headworks_gateway_daily_budget_used_ratio{tenant="acme"}' in lines["budget"]
+
+
+def test_a_chart_that_shows_more_than_was_chosen_says_so(viewer: Client) -> None:
+    said = ask(viewer, "?span=1h&pool=chat&node=n-1", LAYERS[2])["unfiltered"]
+    assert said["kv"] == ""
+    assert said["compute"] == "Of all pools: its series do not tell them apart."
+    over_days = ask(viewer, "?span=7d&pool=chat&node=n-1", LAYERS[2])["unfiltered"]
+    assert over_days["in_engines"] == "Of all nodes: its series do not tell them apart."
+
+
+def test_a_time_that_has_ended_is_not_live(viewer: Client) -> None:
+    end = now_ms() // 3_600_000 * 3_600
+    whole = ask(viewer, f"?from={end - 3_600}&to={end}")
+    assert (whole["stream"], whole["newest_ms"], whole["points"]) == ("", end * 1000, 241)
+
+
+def test_a_time_without_sense_is_refused_beside_what_was_typed(viewer: Client) -> None:
+    page = viewer.get(f"{PAGE}?from=2030-01-31T12:00&to=%3Cscript%3E").content.decode()
+    assert 'name="from" value="2030-01-31T12:00:00"' in page
+    assert re.search(r'name="to" value="" aria-invalid="true" aria-describedby="between-refused"', page)
+    assert "“&lt;script&gt;” is no time." in page
+    whole = ask(viewer, "?from=2030-01-31T12:00&to=%3Cscript%3E")
+    assert (whole["stream"] != "", whole["points"]) == (True, 181)
+
+
+def test_kinds_of_marks_that_are_hidden_stay_so_by_the_address(viewer: Client) -> None:
+    page = viewer.get(f"{PAGE}?hide=cordon,weather").content.decode()
+    checked = set(re.findall(r'<input type="checkbox" value="(\w+)" checked>', page))
+    assert checked == {"revision", "incident", "rollout"}
+    assert 'name="hide" value="cordon"' in page
+
+
+def test_a_page_opens_no_stream_of_the_frame_beside_its_own(viewer: Client) -> None:
+    assert "data-own-stream" in viewer.get(PAGE).content.decode()
+    assert "data-own-stream" not in viewer.get("/revisions/").content.decode()
+
+
+@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
+def test_each_layer_is_a_page_whose_tabs_keep_what_was_chosen(viewer: Client, layer: Layer) -> None:
+    page = viewer.get(f"{PAGE}{layer.path}?span=6h&tenant=acme").content.decode()
+    for other in LAYERS:
+        assert f'href="{PAGE}{other.path}?span=6h&amp;tenant=acme"' in page
+    found = re.search(r'<script id="_dash-config" type="application/json">(.*?)</script>', page)
+    assert found
+    assert json.loads(found[1])["requests_pathname_prefix"] == f"{PAGE}{layer.path}"
+    [current] = re.findall(r'aria-current="page">([^<]+)</a>\s*(?=<a|</nav>)', page[page.index('class="tabs"') :])
+    assert current == str(layer.title)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -29,6 +29,14 @@ def test_fifty_who_ask_at_once_cost_one() -> None:
     assert len(made) == 1
 
 
+def test_what_is_forgotten_is_made_anew() -> None:
+    shared: Shared[int] = Shared(4)
+    assert shared.get("a", lambda: 1) == 1
+    shared.forget("a")
+    shared.forget("never asked for")
+    assert shared.get("a", lambda: 2) == 2
+
+
 async def test_who_leaves_takes_the_value_from_nobody() -> None:
     shared: Shared[int] = Shared(4)
     may_end, has_begun = threading.Event(), threading.Event()

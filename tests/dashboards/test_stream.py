@@ -17,7 +17,9 @@ from django.test import AsyncClient
 from controlplane.core.models import Role, User
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
-from dashboards import readings, stream
+from controlplane.web.live import Board
+from controlplane.web.marks import Mark, Marks
+from dashboards import asked, marks, readings, stream
 from dashboards.asked import Asked
 from dashboards.spans import SETTLE_MS, SPANS
 from tests.controlplane.telemetry.filling import named, store
@@ -30,13 +32,15 @@ LIVE = "/dashboards/live"
 
 
 class Process:
-    """Stands for the hub, whose end the test chooses, and for the clock."""
+    """Stands for the hub, whose end the test chooses, for what all pages are told, and for the clock."""
 
-    def __init__(self, wait: Callable[[asyncio.Event, Asked], Awaitable[None]]) -> None:
+    def __init__(self, wait: Callable[[bytes, Asked], Awaitable[bytes | None]]) -> None:
         self.wait = wait
         self.draining = False
         self.now_ms = NOON_MS + SETTLE_MS
         self.woken = asyncio.Event()
+        self.state: object = 1
+        self.board = Board(lambda: self.state, self.watch, lambda: self.draining)
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[asyncio.Event]:
@@ -46,16 +50,23 @@ class Process:
         self.draining = True
         self.woken.set()
 
+    def tell(self, state: object) -> None:
+        self.state = state
+        self.woken.set()
+
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Process:
     process = Process(stream._wait)
-    monkeypatch.setattr(stream, "hub", process)
-    monkeypatch.setattr(stream, "now_ms", lambda: process.now_ms)
+    monkeypatch.setattr(stream, "board", process.board)
+    # At each turn.
+    monkeypatch.setattr(stream, "LOOK_SECONDS", 0)
+    for module in (stream, asked):
+        monkeypatch.setattr(module, "now_ms", lambda: process.now_ms)
     # The clock stands still, so a wait would not end.
 
-    async def wait(*_arguments: object) -> None:
-        await asyncio.sleep(0.005)
+    async def wait(told: bytes, _asked: Asked) -> bytes | None:
+        return await process.board.after(told, 0.005)
 
     monkeypatch.setattr(stream, "_wait", wait)
     return process
@@ -86,6 +97,15 @@ class Viewer:
                 if chunk.startswith(b"id: "):
                     head, _, data = chunk.decode().partition("\nevent: points\ndata: ")
                     return int(head.removeprefix("id: ")), json.loads(data)
+        raise AssertionError("the stream ended")
+
+    async def next_of(self, kind: str) -> Any:
+        """Data of the next event of a kind."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            async for chunk in self._chunks:
+                head, _, data = chunk.decode().partition("\ndata: ")
+                if head.endswith(f"event: {kind}"):
+                    return json.loads(data)
         raise AssertionError("the stream ended")
 
     async def ended(self) -> None:
@@ -140,7 +160,7 @@ async def test_the_points_are_those_of_the_store_and_of_what_was_chosen(process:
         store(store_path(), hot, Owner("node", "n-1"))
 
     await sync_to_async(fill)()
-    viewer = Viewer(await client.get(f"{LIVE}?after={NOON_MS - 10_000}&node=n-2"))
+    viewer = Viewer(await client.get(f"{LIVE}?layer=engines&after={NOON_MS - 10_000}&node=n-2"))
     _moment, points = await viewer.next_points()
     assert points["lines"]["temperature"] == {"n-2|drawn": {"y": [None, 61.0], "notes": ["–", "61"]}}
     await viewer.close()
@@ -152,9 +172,9 @@ async def test_fifty_viewers_cost_one_reading(
     read: list[tuple[int, int]] = []
     original = readings.read
 
-    def counted(span: Any, first_ms: int, last_ms: int) -> Any:
-        read.append((first_ms, last_ms))
-        return original(span, first_ms, last_ms)
+    def counted(*arguments: Any) -> Any:
+        read.append(arguments[-2:])
+        return original(*arguments)
 
     monkeypatch.setattr(readings, "read", counted)
     viewers = [Viewer(await client.get(LIVE, {"after": NOON_MS - 5_000})) for _ in range(50)]
@@ -194,20 +214,43 @@ async def test_the_end_of_the_process_closes_streams(process: Process, client: A
     await viewer.ended()
 
 
-async def test_no_wait_outlasts_the_process(process: Process) -> None:
-    # The clock stands still: nothing else would end it.
-    waiting = asyncio.ensure_future(process.wait(process.woken, Asked()))
-    await asyncio.sleep(0)
-    process.woken.set()
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    process.end()
-    await asyncio.wait_for(waiting, DEADLINE_SECONDS)
+async def test_no_wait_outlasts_the_process(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "LOOK_SECONDS", 60)
+    async with process.board.viewed():
+        told = await process.wait(b"", Asked())
+        # Nothing else would end it.
+        waiting = asyncio.ensure_future(process.wait(told or b"", Asked()))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        process.end()
+        assert await asyncio.wait_for(waiting, 4) is None
 
 
-async def test_a_wait_ends_when_the_next_point_may_be_there(process: Process) -> None:
+async def test_a_wait_ends_when_the_next_point_may_be_there(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "LOOK_SECONDS", 60)
     process.now_ms = SPAN.next_at_ms(process.now_ms) - 20
-    waiting = asyncio.ensure_future(process.wait(process.woken, Asked(SPAN)))
-    await asyncio.sleep(0)
-    process.now_ms += 20
-    await asyncio.wait_for(waiting, 4)
+    async with process.board.viewed():
+        told = await process.wait(b"", Asked(SPAN))
+        assert await asyncio.wait_for(process.wait(told or b"", Asked(SPAN)), 4) is None
+
+
+async def test_the_same_stream_tells_what_all_pages_are_told(process: Process, client: AsyncClient) -> None:
+    viewer = Viewer(await client.get(LIVE, {"after": NOON_MS}))
+    assert await viewer.next_of("convergence") == 1
+    process.tell(2)
+    assert await viewer.next_of("convergence") == 2
+    await viewer.close()
+
+
+async def test_a_stream_tells_new_marks(process: Process, client: AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Mark] = []
+    monkeypatch.setattr(marks, "between", lambda *_times: Marks(list(found), frozenset()))
+    viewer = Viewer(await client.get(f"{LIVE}?after={NOON_MS}&node=n-1"))
+    await viewer.next_of("convergence")
+    found += [
+        Mark(f"cordon-{node}", NOON_MS, "cordon", "cordoned", node, "/", labels={"node": (node,)})
+        for node in ("n-1", "n-2")
+    ]
+    process.now_ms += marks.STEP_MS
+    assert [mark["id"] for mark in await viewer.next_of("marks")] == ["cordon-n-1"]
+    await viewer.close()

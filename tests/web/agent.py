@@ -14,6 +14,7 @@ from wire.write_body import CONTENT_ENCODING, CONTENT_TYPE, VERSION, VERSION_HEA
 
 GPUS = 8
 MEMORY_BYTES = 80 << 30
+NVLINKS = 18
 
 
 class Agent:
@@ -60,6 +61,16 @@ class Agent:
             labels = {"node": self.name, "engine": engine, "kind": "vllm", "model": "m", "pool": "p"}
             loads = {"kv_cache_usage_ratio": 0.62 + position / 5, "requests_running": 14, "requests_waiting": 3}
             series += [_one(f"headworks_engine_{name}", labels, value, now_ms) for name, value in loads.items()]
+        self._write(series)
+
+    def connect(self, engines: list[str], *, down: int | None = None, sliced: int | None = None) -> None:
+        """All GPUs by 18 NVLinks over switches, four at each NUMA node, and which engine uses which.
+
+        Two links of the GPU `down` are not up; the GPU `sliced` is cut into three MIG instances.
+        """
+        self._write(links(self.name, engines, int(time.time() * 1000), down=down, sliced=sliced))
+
+    def _write(self, series: list[Series]) -> None:
         headers = {"Content-Type": CONTENT_TYPE, "Content-Encoding": CONTENT_ENCODING, VERSION_HEADER: VERSION}
         self._post("/prometheus/api/v1/write", encode(series), headers)
 
@@ -80,3 +91,27 @@ class Agent:
 
 def _one(name: str, labels: dict[str, str], value: float, at_ms: int) -> Series:
     return Series({"__name__": name, **labels}, [(at_ms, value)])
+
+
+def links(
+    node: str, engines: list[str], at_ms: int, *, down: int | None = None, sliced: int | None = None
+) -> list[Series]:
+    """The series by which an agent tells how its GPUs are connected."""
+    found = []
+
+    def add(name: str, gpu: int, value: float, **labels: str) -> None:
+        found.append(_one(name, {"node": node, "gpu": str(gpu), **labels}, value, at_ms))
+
+    for gpu in range(GPUS):
+        add("headworks_gpu_numa_node", gpu, gpu // 4)
+        for link in range(NVLINKS):
+            add("headworks_gpu_nvlink_up", gpu, float(gpu != down or link > 1), link=str(link))
+        for peer in range(GPUS):
+            if peer != gpu:
+                add("headworks_gpu_topology_info", gpu, 1, peer=str(peer), link=f"NV{NVLINKS - 2 * (gpu == down)}")
+        if engines:
+            add("headworks_gpu_processes", gpu, 1, engine=engines[gpu * len(engines) // GPUS])
+    if sliced is not None:
+        for number, (profile, mebibytes) in enumerate((("3g.40gb", 40_960), ("2g.20gb", 20_480), ("1g.10gb", 10_240))):
+            add("DCGM_FI_DEV_FB_TOTAL", sliced, mebibytes, GPU_I_ID=str(number), GPU_I_PROFILE=profile)
+    return found

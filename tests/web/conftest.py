@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from django.conf import settings as django_settings
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, Page, StorageState, ViewportSize
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, StorageState
 
 from controlplane.configs import acks
 from controlplane.configs.hub import heads
@@ -19,13 +19,12 @@ from controlplane.core import enrolment
 from controlplane.core.changes import SYSTEM, UnitOfWork, unit_of_work
 from controlplane.core.models import Role, Target, User
 from controlplane.tenants import services as tenants
-from tests.web.pictures import log_in
+from tests.web.pictures import PHONE, log_in
 from tests.web.site import Site
 from wire import PROTOCOL
 from wire.messages import Ack, EnrolRequest
 from wire.problems import Problem
 
-PHONE: ViewportSize = {"width": 390, "height": 844}
 OpenPage = Callable[..., Page]
 
 
@@ -128,12 +127,14 @@ def open_page(site: Site, browser: Browser, log_ins: dict[str, StorageState]) ->
     complaints: list[str] = []
     contexts: list[BrowserContext] = []
 
+    def complain(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            complaints.append(f"{message.text} ({message.location['url']})")
+
     def open_as(name: str, **options: Any) -> Page:
         contexts.append(browser.new_context(storage_state=log_ins.get(name), **options))
         page = contexts[-1].new_page()
-        page.on(
-            "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
-        )
+        page.on("console", complain)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: None if request.url.startswith(site.url) else complaints.append(request.url))
         if name in log_ins:
@@ -146,7 +147,7 @@ def open_page(site: Site, browser: Browser, log_ins: dict[str, StorageState]) ->
     yield open_as
     for context in contexts:
         context.close()
-    assert complaints == []
+    assert not complaints, "\n".join(complaints)
 
 
 UNNAMED_FIELDS = """() => [...document.querySelectorAll("main input:not([type=hidden]), main select")]

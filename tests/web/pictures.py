@@ -1,24 +1,38 @@
-"""`python -m tests.web.pictures build/pictures`: all pages: light, dark, Turkish, on a phone."""
+"""`python -m tests.web.pictures build/pictures`: every page in light, dark, on a phone and in Turkish, and some empty.
+
+Each is judged too, by axe's rules and ours. A page that does not come, or is at fault, ends the command with an error.
+docs/pictures holds a few of the pictures.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, ViewportSize, sync_playwright
 
 from tests.programs import PROGRAMS
-from tests.web.site import PASSWORD, JoinedTarget, Site, running_site
+from tests.web.page_checks import axe_faults, frame_faults
+from tests.web.site import PASSWORD, Site, running_site
+from tests.web.whole_site import WholeSite, whole_site
 
-DESKTOP, PHONE = {"width": 1200, "height": 800}, {"width": 390, "height": 844}
+DESKTOP: ViewportSize = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {"viewport": DESKTOP, "color_scheme": "light"},
     "dark": {"viewport": DESKTOP, "color_scheme": "dark"},
     "phone": {"viewport": PHONE, "color_scheme": "light", "device_scale_factor": 2},
     "turkish": {"viewport": DESKTOP, "color_scheme": "light", "locale": "tr-TR"},
 }
+# Panels and charts have come.
+SETTLED = """() => document.fonts.status === "loaded" && !document.querySelector(".htmx-request")
+    && [...document.querySelectorAll(".graph")].every((chart) => chart.querySelector(".main-svg"))
+    && !document.querySelector("#live.none")"""
+Shoot = Callable[[str], None]
 
 
 def log_in(page: Page, site: Site, name: str) -> None:
@@ -26,136 +40,117 @@ def log_in(page: Page, site: Site, name: str) -> None:
     page.locator("#id_username").fill(name)
     page.locator("#id_password").fill(PASSWORD)
     page.locator("form.fields button").click()
-    page.wait_for_url("**/fleet/")
+    page.wait_for_selector("[data-live]")
 
 
-def fill_site(site: Site) -> list[JoinedTarget]:
-    """A small fleet: tenants with and without limits, keys, a target that refuses."""
-    rest = site.rest
-    rest.post("/priority-classes", {"name": "interactive", "rank": 10})
-    rest.post("/priority-classes", {"name": "batch", "rank": 90})
-    rest.post("/models", {"name": "meta-llama/Llama-3.1-8B", "max_context_tokens": 131_072})
-    rest.post("/pools", {"name": "llama-8b-short", "model": "meta-llama/Llama-3.1-8B"})
-    rest.post(
-        "/engines",
-        {
-            "name": "rack2-gpu07-0",
-            "url": "http://10.2.0.7:8000",
-            "kind": "vllm",
-            "pool": "llama-8b-short",
-            "served_model": "meta-llama/Llama-3.1-8B",
-        },
-    )
-    targets = [JoinedTarget(site, "gateway", f"edge-{i}") for i in (1, 2, 3)]
-    targets.append(JoinedTarget(site, "node", "rack2-gpu07"))
-    limits = {"tpm_limit": 60_000, "rpm_limit": 600, "max_parallel_requests": 32}
-    rest.post("/tenants", {"name": "search", **limits, "weight": 4, "models": ["meta-llama/Llama-3.1-8B"]})
-    rest.post("/tenants", {"name": "support-bot", "tpm_limit": 2_400_000, "default_priority_class": "interactive"})
-    rest.post("/tenants", {"name": "nightly-summaries", "tpm_limit": 500_000, "priority_classes": ["batch"]})
-    rest.post("/tenants", {"name": "trial", "tpm_limit": 5_000, "blocked": True})
-    for label in ("ranking service", "offline evaluation"):
-        rest.post("/tenants/search/keys", {"label": label})
-    rest.post("/tenants/trial/keys", {"label": "workshop"})
-    return targets
+@contextlib.contextmanager
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=PROGRAMS["chromium"].find(), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def open_page(page: Page, site: Site, path: str) -> None:
+    """Go there and wait until it has settled. Raises AssertionError."""
+    answer = page.goto(f"{site.url}{path}")
+    assert answer is not None
+    assert answer.status == 200, f"{path} answers {answer.status}"
+    page.wait_for_function(SETTLED)
 
 
 def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="headworks-pictures-") as folder, running_site(Path(folder)) as site:
-        targets = fill_site(site)
-        with sync_playwright() as playwright:
-            chromium = PROGRAMS["chromium"].find()
-            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            for look, options in LOOKS.items():
-                take(browser, site, out, look, options)
-            targets.append(JoinedTarget(site, "gateway", "edge-4", refuses="search"))
-            for look, options in LOOKS.items():
-                take_refusal(browser, site, out, look, options)
-            browser.close()
-        for target in targets:
-            target.stop()
+    faults: list[str] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="headworks-pictures-") as folder,
+        whole_site(Path(folder)) as whole,
+        chromium() as browser,
+    ):
+        for look, options in LOOKS.items():
+            whole.catch_up()
+            faults += take(browser, whole.site, out, look, options, whole.pages)
+            take_moments(browser, whole, out, look, options)
+        with tempfile.TemporaryDirectory(prefix="headworks-pictures-") as empty, running_site(Path(empty)) as site:
+            faults += take(browser, site, out, "empty", LOOKS["light"], whole.lists)
     print(f"{len(list(out.glob('*.png')))} pictures in {out}")
+    if faults:
+        raise SystemExit("\n".join(faults))
 
 
-def take(browser: Browser, site: Site, out: Path, look: str, options: dict[str, Any]) -> None:
-    """All pages in one look. The quota that it changes differs by look, so that there is always something to show."""
+def take(
+    browser: Browser, site: Site, out: Path, look: str, options: dict[str, Any], pages: dict[str, str]
+) -> list[str]:
+    """A picture of each page as an admin sees it; answers what is wrong with them."""
+    faults = []
+    with in_look(browser, out, look, options) as (page, shoot):
+        log_in(page, site, "ada")
+        for number, (name, path) in enumerate(pages.items(), 1):
+            try:
+                open_page(page, site, path)
+                shoot(name)
+                found = axe_faults(page, only="main") + frame_faults(page, options)
+            except (AssertionError, Error) as error:
+                found = [str(error).splitlines()[0]]
+            faults += [f"{name}, {look}: {fault}" for fault in found]
+            print(f"\r{look}: {number} of {len(pages)}", end="", flush=True)
+    print()
+    return faults
+
+
+def take_moments(browser: Browser, whole: WholeSite, out: Path, look: str, options: dict[str, Any]) -> None:
+    """What is seen only after a click: forms that refuse, reviews, a change that spreads, secrets."""
+    site = whole.site
+    with in_look(browser, out, look, options) as (page, shoot):
+        page.goto(f"{site.url}/log-in/")
+        shoot("moment-log-in")
+        log_in(page, site, "ada")
+        page.goto(f"{site.url}/tenants/search/edit/")
+        page.locator("#id_tpm_limit").fill("-5")
+        page.locator("#id_weight").fill("many")
+        page.locator("button[value=review]").click()
+        shoot("moment-refused")
+        page.goto(f"{site.url}/tenants/search/edit/")
+        # Another one in each look, so that there is something to show.
+        page.locator("#id_tpm_limit").fill(str(20_000 + list(LOOKS).index(look)))
+        page.locator("#id_max_parallel_requests").fill("")
+        page.locator("button[value=review]").click()
+        page.locator("#id_reason").fill("Search floods the short pool since 02:40; halved until the index job ends")
+        shoot("moment-review")
+        page.locator("button[value=apply]").click()
+        page.wait_for_selector("#convergence")
+        shoot("moment-spreading")
+        page.goto(f"{site.url}/targets/join/")
+        page.locator("#id_kind").select_option("node")
+        page.locator("#id_name").fill("rack-9")
+        page.locator("#id_reason").fill("a new machine in rack 2")
+        page.locator("main button.primary").click()
+        shoot("moment-join-secret")
+        page.goto(f"{site.url}/tenants/search/keys/new/")
+        page.locator("#id_label").fill("canary")
+        page.locator("#id_reason").fill("canary deploy")
+        page.locator("main button.primary").click()
+        shoot("moment-key-secret")
+        page.reload()
+        shoot("moment-key-made-already")
+        page.goto(f"{site.url}/tenants/nobody/")
+        shoot("moment-not-found")
+
+
+@contextlib.contextmanager
+def in_look(browser: Browser, out: Path, look: str, options: dict[str, Any]) -> Iterator[tuple[Page, Shoot]]:
     context = browser.new_context(**options)
     page = context.new_page()
 
     def shoot(name: str) -> None:
-        page.screenshot(path=out / f"{name}-{look}.png", full_page=True)
+        """All of the page, with the navigation beside it as long as it is."""
+        window: ViewportSize = options["viewport"]
+        height = page.evaluate("() => document.documentElement.scrollHeight")
+        page.set_viewport_size({**window, "height": max(height, window["height"])})
+        page.screenshot(path=out / f"{name}-{look}.png")
+        page.set_viewport_size(window)
 
-    page.goto(f"{site.url}/log-in/")
-    shoot("login")
-    log_in(page, site, "ada")
-    page.goto(f"{site.url}/tenants/")
-    shoot("tenants")
-    page.goto(f"{site.url}/tenants/?q=nobody")
-    shoot("tenants-none")
-    page.goto(f"{site.url}/tenants-new/")
-    shoot("tenant-new")
-    page.goto(f"{site.url}/tenants/search/edit/")
-    page.locator("#id_tpm_limit").fill("-5")
-    page.locator("#id_weight").fill("many")
-    page.locator("button[value=review]").click()
-    shoot("tenant-edit-refused")
-    page.goto(f"{site.url}/tenants/search/edit/")
-    page.locator("#id_tpm_limit").fill(str(20_000 + list(LOOKS).index(look)))
-    page.locator("#id_max_parallel_requests").fill("")
-    page.locator("button[value=review]").click()
-    page.locator("#id_reason").fill("Search floods the short pool since 02:40; halved until the index job ends")
-    shoot("tenant-review")
-    page.locator("button[value=apply]").click()
-    page.wait_for_selector("[data-convergence=applied]")
-    shoot("tenant")
-    if look == "light":
-        # The one that docs/pictures holds.
-        page.screenshot(path=out / "tenant.png")
-    page.locator("#convergence a").click()
-    shoot("revision")
-    page.goto(f"{site.url}/revisions/")
-    shoot("revisions")
-    newest = int(page.locator("tbody td.title a").first.inner_text())
-    page.goto(f"{site.url}/revisions/1/rollback/")
-    shoot("rollback-refused")
-    page.goto(f"{site.url}/revisions/{newest - 1}/rollback/")
-    page.locator("#id_reason").fill("The index job has ended")
-    page.locator(".curl summary").click()
-    shoot("rollback")
-    page.locator("button[value=apply]").click()
-    page.wait_for_selector("[data-convergence=applied]")
-    shoot("rolled-back")
-    page.goto(f"{site.url}/targets/")
-    shoot("targets")
-    page.goto(f"{site.url}/targets/join/")
-    shoot("join")
-    page.locator("#id_kind").select_option("node")
-    page.locator("#id_name").fill("rack2-gpu08")
-    page.locator("#id_reason").fill("a new machine in rack 2")
-    page.locator("main button.primary").click()
-    shoot("join-secret")
-    page.goto(f"{site.url}/tenants/search/keys/new/")
-    page.locator("#id_label").fill("canary")
-    page.locator("#id_reason").fill("canary deploy")
-    shoot("key-new")
-    page.locator("main button.primary").click()
-    shoot("key-secret")
-    page.reload()
-    shoot("key-made-already")
-    page.goto(f"{site.url}/revisions/{newest + 2}/")
-    shoot("revision-key")
-    page.goto(f"{site.url}/tenants/nobody/")
-    shoot("not-found")
-    context.close()
-
-
-def take_refusal(browser: Browser, site: Site, out: Path, look: str, options: dict[str, Any]) -> None:
-    context = browser.new_context(**options)
-    page = context.new_page()
-    log_in(page, site, "vera")
-    page.goto(f"{site.url}/targets/")
-    page.wait_for_selector(".problems")
-    page.screenshot(path=out / f"targets-refused-{look}.png", full_page=True)
+    yield page, shoot
     context.close()
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import cache, cached_property
 from pathlib import Path
@@ -99,10 +99,12 @@ def headworks(*words: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def running_site(folder: Path) -> Iterator[Site]:
-    """A site with PEOPLE in `folder`; its web process runs until the block ends."""
+def running_site(folder: Path, fill: Callable[[Site], None] | None = None) -> Iterator[Site]:
+    """A site with PEOPLE in `folder`; its web process runs until the block ends. `fill` is called before it does."""
     site = Site(f"http://127.0.0.1:{free_port()}", folder)
     shutil.copytree(_first_data(), folder / "data", dirs_exist_ok=True)
+    if fill:
+        fill(site)
     with site.running():
         yield site
 

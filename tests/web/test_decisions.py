@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from django.utils.html import escape
 
 from controlplane.core.models import Role, User
 from controlplane.telemetry.decisions import log
+from controlplane.telemetry.models import Decision
 from controlplane.web import decisions as pages
 from gateway.batches.line_run import LINE_STAGES
 from tests.web.conftest import new_target
@@ -62,11 +64,28 @@ def test_filters_offer_what_there_is_and_what_is_chosen(acme: str, viewer: Clien
     refusal("r-2", reason="admitted", status=200)
     page = get(viewer, "/decisions/?gateway=edge-7")
     offered = {
-        name: re.findall(r"<option(?: selected)?>([^<]*)</option>", options)
+        name: re.findall(r'<option value="[^"]+"(?: selected)?>([^<]*)</option>', options)
         for name, options in re.findall(r'<select id="(\w+)" name="\w+">(.*?)</select>', page, re.DOTALL)
     }
-    assert offered == {"tenant": ["acme"], "reason": ["tpm_limit"], "gateway": ["edge-1", "edge-7"]}
-    assert "<option selected>edge-7</option>" in page
+    spans = ["last 5 min", "last 15 min", "last 60 min", "last 6 h", "last 24 h"]
+    assert offered == {
+        "tenant": ["acme"], "pool": [], "reason": ["tpm_limit"], "gateway": ["edge-1", "edge-7"], "minutes": spans,
+    }  # fmt: skip
+    assert '<option value="edge-7" selected>edge-7</option>' in page
+
+
+def test_a_time_takes_the_refusals_since_then_and_rest_is_told_the_moment(acme: str, viewer: Client) -> None:
+    refusal("r-1")
+    Decision.objects.update(received_ms=int((time.time() - 600) * 1000))
+    refusal("r-2")
+    page = get(viewer, "/decisions/?minutes=5")
+    assert listed(page) == ["r-2"]
+    assert "since=20" in page
+    assert '<option value="5" selected>' in page
+    assert listed(get(viewer, "/decisions/?minutes=15")) == ["r-2", "r-1"]
+    # What is none of these is no filter.
+    for other in ("7", "-1", "x"):
+        assert listed(get(viewer, f"/decisions/?minutes={other}")) == ["r-2", "r-1"]
 
 
 def test_older_refusals_are_on_the_next_page(acme: str, viewer: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,8 +230,8 @@ def test_a_finding_that_is_over_says_since_when(db: None, viewer: Client) -> Non
 
 
 def test_the_overview_names_the_surest(db: None, viewer: Client) -> None:
-    assert 'id="findings"' not in viewer.get("/fleet/").content.decode()
+    assert "The diagnosis finds no bottleneck." in viewer.get("/overview/").content.decode()
     found()
-    for address in ("/fleet/", "/fleet-panel/"):
+    for address in ("/overview/", "/overview-panel/"):
         page = viewer.get(address).content.decode()
         assert "KV cache exhausted · pool/kv kv: the KV cache is 97 % full 90 %" in text_of(page)

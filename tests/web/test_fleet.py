@@ -49,10 +49,6 @@ def row_of(page: str, name: str) -> str:
     return page[page.rindex("<tr", 0, start) : page.index("</tr>", start)]
 
 
-def test_it_is_the_start_page(viewer: Client) -> None:
-    assert viewer.get("/")["Location"] == FLEET
-
-
 def test_what_needs_a_person_comes_first_with_its_reason(viewer: Client) -> None:
     node("alpha")
     node("beta", engines=["llama-a"], lost=[3, 5])

@@ -10,16 +10,15 @@ from playwright.sync_api import expect
 
 from tests.services import service_binary
 from tests.web.agent import Agent
-from tests.web.conftest import PHONE, OpenPage, faults_of
-from tests.web.fleet_pictures import (
+from tests.web.conftest import OpenPage, faults_of
+from tests.web.faulty_fleet import (
     ACT_PATHS,
-    PATHS,
     ask_for_acts,
     end_newest_act,
     fall_off_the_bus,
     fill_fleet,
-    say_all_is_well,
 )
+from tests.web.pictures import PHONE
 from tests.web.site import JoinedTarget, Site, running_site
 
 
@@ -42,11 +41,11 @@ def gateway(site: Site) -> Iterator[None]:
     joined.stop()
 
 
-def test_a_node_is_cordoned_with_a_reason_from_the_start_page(
+def test_a_node_is_cordoned_with_a_reason(
     site: Site, agents: dict[str, Agent], gateway: None, open_page: OpenPage
 ) -> None:
     page = open_page("omar")
-    expect(page).to_have_url(f"{site.url}/fleet/")
+    page.goto(f"{site.url}/fleet/")
     page.get_by_role("link", name="rack-3").first.click()
     expect(page.locator("#gpus tbody tr")).to_have_count(8)
     page.get_by_role("link", name="Cordon", exact=True).first.click()
@@ -74,6 +73,7 @@ def test_a_fault_reaches_an_open_page_and_its_incident_tells_the_story(
     site: Site, agents: dict[str, Agent], gateway: None, open_page: OpenPage
 ) -> None:
     page = open_page("vera")
+    page.goto(f"{site.url}/fleet/")
     row = page.locator("#nodes tbody tr", has_text="rack-2")
     expect(row).to_contain_text("ok")
     expect(page.locator("[data-firing]")).to_be_hidden()
@@ -128,11 +128,3 @@ def test_an_act_goes_from_click_to_its_end_on_an_open_page(
 
     page.set_viewport_size(PHONE)
     assert [fault for path in ACT_PATHS.values() for fault in faults_of(page, f"{site.url}{path}")] == []
-
-
-def test_every_page_fits_a_phone(site: Site, agents: dict[str, Agent], open_page: OpenPage) -> None:
-    say_all_is_well(agents["rack-1"])
-    page = open_page("ada", viewport=PHONE)
-    # That of an incident is looked at where one is opened.
-    paths = [path for name, path in PATHS.items() if name != "incident"]
-    assert [fault for path in paths for fault in faults_of(page, f"{site.url}{path}")] == []

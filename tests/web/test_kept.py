@@ -49,3 +49,11 @@ def test_it_keeps_nothing_where_no_hub_tells_of_changes(hub: Hub) -> None:
     kept, render = Kept[str](), _counter()
     kept.get("targets", render)
     assert kept.get("targets", render) == "rendering 1"
+
+
+def test_what_seldom_changes_is_kept_for_longer(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_SECONDS", -1.0)
+    kept, render = Kept[str](60.0), _counter()
+    assert [kept.get("targets", render) for _ in range(2)] == ["rendering 0"] * 2
+    hub.changes = 1
+    assert kept.get("targets", render) == "rendering 1"

@@ -37,7 +37,7 @@ def test_the_right_password_leads_to_the_page_that_was_asked_for(ada: User, outs
 
 def test_it_does_not_lead_to_another_host(ada: User, outsider: Client) -> None:
     answer = outsider.post(LOGIN, {"username": "ada", "password": PASSWORD, "next": "https://elsewhere.example/"})
-    assert answer["Location"] == "/fleet/"
+    assert answer["Location"] == "/overview/"
 
 
 def test_five_failures_make_the_name_wait_even_with_the_right_password(ada: User, outsider: Client) -> None:

@@ -326,11 +326,11 @@ def test_without_an_issuer_there_is_no_such_log_in(db: None) -> None:
 
 def test_it_leads_to_no_other_host(configured: str) -> None:
     person_at(configured, "grace", groups=["staff"])
-    assert log_in(Client(), "grace", f"{BEGIN}?next=https://elsewhere.example/")["Location"] == "/fleet/"
+    assert log_in(Client(), "grace", f"{BEGIN}?next=https://elsewhere.example/")["Location"] == "/overview/"
 
 
 def test_who_is_logged_in_already_is_not_sent_there(configured: str, operator: Client) -> None:
-    assert operator.get(BEGIN)["Location"] == "/fleet/"
+    assert operator.get(BEGIN)["Location"] == "/overview/"
 
 
 def test_log_out_ends_the_log_in_here_and_leads_to_the_one_there(configured: str, operator: Client) -> None:

@@ -9,7 +9,8 @@ import oidc_provider_mock
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.web.conftest import PHONE, faults_of
+from tests.web.conftest import faults_of
+from tests.web.pictures import PHONE
 from tests.web.site import Site, running_site
 
 NAME = "Lab ID"

@@ -10,8 +10,8 @@ from django.utils.translation import override
 
 from controlplane.rollouts import machine, rules, runner
 from controlplane.rollouts.models import Kind, Rollout, State, StepState
+from controlplane.web.rollouts import STEP_LABELS
 from controlplane.web.states import LOOKS
-from controlplane.web.views.rollouts import STEP_LABELS
 from tests.web.conftest import digest_of, new_target
 from tests.web.hardware import node
 from tests.web.rolling import restart_of
@@ -66,6 +66,21 @@ def test_what_is_shown_before_it_ends_is_what_is_done(begun: Rollout, operator: 
     review = operator.get(address).content.decode()
     answer = operator.post(address, {"step": "apply", "reason": "enough", "digest": digest_of(review)})
     assert answer.status_code == 302, text_of(answer.content.decode())
+
+
+def test_the_review_says_which_engines_stay_out(begun: Rollout, operator: Client) -> None:
+    runner.look_at_all()
+    assert "1 engine stays out of service." in operator.get(f"/rollouts/{begun.pk}/abort/").content.decode()
+    assert "out of service." not in operator.get(f"/rollouts/{begun.pk}/pause/").content.decode()
+
+
+def test_a_red_black_one_says_how_much_of_the_traffic_is_on_each_side(begun: Rollout, operator: Client) -> None:
+    begun.new_pool, begun.share_permille = "chat-next", 250
+    begun.save()
+    said = "Now 25 % of the traffic of chat goes to chat-next."
+    for verb in ("pause", "abort"):
+        assert said in operator.get(f"/rollouts/{begun.pk}/{verb}/").content.decode()
+    assert "25 %" in text_of(operator.get(f"/rollouts/{begun.pk}/").content.decode())
 
 
 def test_what_cannot_be_done_now_says_why(begun: Rollout, operator: Client) -> None:

@@ -9,9 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.services import service_binary, wait_for
-from tests.web.conftest import PHONE, OpenPage, faults_of
-from tests.web.site import Site, running_site
-from tests.web.telemetry_pictures import (
+from tests.web.conftest import OpenPage, faults_of
+from tests.web.deciding import (
     DECISION_PATHS,
     GATEWAY,
     RULE_PATHS,
@@ -21,6 +20,8 @@ from tests.web.telemetry_pictures import (
     recording_worker,
     tell_decisions,
 )
+from tests.web.pictures import PHONE
+from tests.web.site import Site, running_site
 
 DEADLINE_SECONDS = 60
 

@@ -15,9 +15,10 @@ from tests.web.test_access import PAGES, fleet  # noqa: F401 - a fixture
 
 OPEN = {
     "tenants", "tenant", "edit_tenant", "new_key", "rotate_key", "block_key", "unblock_key", "decisions", "decision",
-    "batches", "cancel_batch",
+    "batches", "cancel_batch", "account", "own_password", "end_own_log_ins", "api_tokens", "new_api_token", "audit",
 }  # fmt: skip
-LISTS = {"tenants", "decisions", "batches"}
+OWN = {"account", "own_password", "end_own_log_ins", "api_tokens", "new_api_token"}
+LISTS = {"tenants", "decisions", "batches", "audit"} | OWN
 
 
 @pytest.fixture

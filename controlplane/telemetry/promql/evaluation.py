@@ -42,7 +42,8 @@ _CARDS = {
 class Evaluation:
     """One query: its steps, where samples come from, and what it may cost. All calls raise QueryError.
 
-    `bounds_ms`: what `@ start()` and `@ end()` mean where that is not the first and the last step.
+    `bounds_ms`: what `@ start()` and `@ end()` mean where that is not the first and the last step. `parts`: aggregates
+    by their text, kept for other queries of the same steps; nothing of them may be changed.
     """
 
     times_ms: Ints
@@ -50,6 +51,7 @@ class Evaluation:
     budget: Budget
     look_back_ms: int = LOOK_BACK_MS
     bounds_ms: tuple[int, int] | None = None
+    parts: dict[str, Vector] | None = None
 
     def evaluate(self, tree: ast.Expr) -> Value:
         match tree:
@@ -71,7 +73,7 @@ class Evaluation:
             case ast.Call():
                 return self._call(tree)
             case ast.AggregateExpr():
-                return self._aggregate(tree)
+                return self._aggregate(tree) if self.parts is None else self._part(tree, self.parts)
             case ast.BinaryExpr():
                 return self._binary(tree)
         raise Unsupported(type(tree).__name__)
@@ -94,7 +96,7 @@ class Evaluation:
         if not moments:
             return windows_of(empty(0), np.empty(0, np.int64), ends, range_ms)
         times = np.arange(moments.start, moments.stop, moments.step, dtype=np.int64)
-        value = replace(self, times_ms=times, bounds_ms=self._bounds()).evaluate(tree.expr)
+        value = replace(self, times_ms=times, bounds_ms=self._bounds(), parts=None).evaluate(tree.expr)
         if not isinstance(value, Vector):
             raise BadQuery("a subquery takes an instant vector")
         self.budget.touch(len(value.labels) * (len(times) + len(ends)))
@@ -148,6 +150,12 @@ class Evaluation:
                     self.budget.touch(int((windows.hi - windows.lo).sum()))
         labels = _selector_labels(tree.args[0]) if tree.args else {}
         return call(tree.func.name, Context(self.times_ms, labels, self.budget.touch), arguments)
+
+    def _part(self, tree: ast.AggregateExpr, parts: dict[str, Vector]) -> Vector:
+        text = tree.prettify()
+        if text not in parts:
+            parts[text] = self._aggregate(tree)
+        return parts[text]
 
     def _aggregate(self, tree: ast.AggregateExpr) -> Vector:
         grouping = Grouping()

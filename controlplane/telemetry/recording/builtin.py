@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from wire.canonical import Document
 
+_ENGINE_COUNTERS = (
+    "prompt_tokens", "generation_tokens", "preemptions", "prefix_cache_queries_tokens", "prefix_cache_hits_tokens",
+)  # fmt: skip
 _REQUESTS = "headworks_gateway_requests_total"
 _LATENCIES = ("queue_seconds", "ttft_seconds", "tpot_seconds", "e2e_seconds")
-_QUANTILES = {"p50": "0.5", "p95": "0.95"}
+_QUANTILES = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
+# By level. There may be many tenants, and of few requests the p99 is but the slowest.
+_STATS = {"pool": ("p50", "p95", "p99"), "tenant": ("p50", "p95")}
 
 
 def builtin() -> Document:
     """The rules, in the form of a rule file."""
     return {
         "groups": [
-            {"name": "headworks-gateways", "rules": [*_traffic("pool"), *_traffic("tenant"), _tokens()]},
+            {"name": "headworks-gateways", "rules": [*_traffic("pool"), *_traffic("tenant"), _tokens(), *_queues()]},
             {"name": "headworks-engines", "rules": _engines()},
             {"name": "headworks-gpus", "rules": _gpus()},
             {"name": "headworks-slo", "rules": _promises()},
@@ -31,7 +36,7 @@ def _traffic(level: str) -> list[Document]:
             f"{level}:headworks_gateway_requests:rate1m", f"sum by ({level}, outcome, reason) (rate({_REQUESTS}[1m]))"
         ),
         *(_rule(f"{level}:{name}:rate1m", f"sum by ({level}) (rate({name}_total[1m]))") for name in tokens),
-        *(_quantile(level, f"headworks_gateway_{name}", stat) for name in _LATENCIES for stat in _QUANTILES),
+        *(_quantile(level, f"headworks_gateway_{name}", stat) for name in _LATENCIES for stat in _STATS[level]),
     ]
 
 
@@ -40,6 +45,11 @@ def _tokens() -> Document:
     kinds = (f"headworks_gateway_{kind}_tokens_total" for kind in ("prompt", "generation"))
     both = " + ".join(f"sum by (tenant, pool) (rate({name}[1m]))" for name in kinds)
     return _rule("tenant_pool:headworks_gateway_tokens:rate1m", both)
+
+
+def _queues() -> list[Document]:
+    names = ("headworks_gateway_queue_length", "headworks_gateway_queue_tokens")
+    return [_rule(f"pool:{name}:sum", f"sum by (pool) ({name})") for name in names]
 
 
 def _promises() -> list[Document]:
@@ -65,7 +75,13 @@ def _engines() -> list[Document]:
         _rule(f"node:{kv}:max", f"max by (node) ({kv})"),
         _rule(f"engine:{kv}:max", f"max by (node, pool, engine) ({kv})"),
         *(_time_spent(name, part) for name in ("queue", "e2e") for part in ("sum", "count")),
+        *(_engine_rate(name) for name in _ENGINE_COUNTERS),
     ]
+
+
+def _engine_rate(name: str) -> Document:
+    metric = f"headworks_engine_{name}"
+    return _rule(f"pool:{metric}:rate1m", f"sum by (pool) (rate({metric}_total[1m]))")
 
 
 def _time_spent(name: str, part: str) -> Document:
@@ -82,6 +98,10 @@ def _gpus() -> list[Document]:
         _rule(f"node:{power}:sum", f"sum by (node) (avg_over_time({power}[1m]))"),
         _rule("node:DCGM_FI_DEV_GPU_TEMP:max", "max by (node) (DCGM_FI_DEV_GPU_TEMP)"),
         _rule("node:DCGM_FI_DEV_FB_USED:sum", "sum by (node) (DCGM_FI_DEV_FB_USED)"),
+        _rule("node:DCGM_FI_DEV_FB_TOTAL:sum", "sum by (node) (DCGM_FI_DEV_FB_TOTAL)"),
+        _rule("node:DCGM_FI_DEV_SM_CLOCK:avg", "avg by (node) (avg_over_time(DCGM_FI_DEV_SM_CLOCK[1m]))"),
+        # The count itself: over any time, its increase is how many there were.
+        _rule("node:headworks_gpu_xid_errors:sum", "sum by (node) (headworks_gpu_xid_errors_total)"),
         _rule("node:headworks_gpu_up:sum", "sum by (node) (headworks_gpu_up)"),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -20,6 +21,7 @@ from django.utils.translation import ngettext
 from controlplane.alerts import runbooks
 from controlplane.alerts.models import Incident
 from controlplane.core.models import AuditEntry
+from controlplane.web.convergence import Count
 from controlplane.web.differences import shown_key
 from controlplane.web.fleet import GpuLine, Reason, headline_of
 from controlplane.web.labels import (
@@ -33,10 +35,13 @@ from controlplane.web.labels import (
     noun_label,
     place_label,
 )
+from controlplane.web.quantities import lasted, measured, percent, promised
 from controlplane.web.rendering import frame_of
 from controlplane.web.states import SHORT_LABELS, Look, look_of
 
 register = template.Library()
+for _quantity in (lasted, measured, percent, promised):
+    register.filter(_quantity)
 _STEPS = re.compile(r"(?<=[^:/]/)(?=.)")
 _PART_OF_GPU = re.compile(r"(\bGPU \d+) \([^()]*[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9]\)")
 
@@ -202,19 +207,9 @@ def ago(moment: datetime | None) -> SafeString | str:
 
 
 @register.filter
-def lasted(seconds: float) -> str:
-    """How long something took or lasts: 0.02 s, 0.8 s, 42 s, 12 min, 3 h, 2 days."""
-    if seconds < 10:
-        decimals = 2 if 0 < seconds < 0.1 else 1
-        return _("%(count)s s") % {"count": number_format(max(0.0, seconds), decimals, use_l10n=True)}
-    whole = int(seconds)
-    if whole < 120:
-        return _("%(count)d s") % {"count": whole}
-    if whole < 7200:
-        return _("%(count)d min") % {"count": whole // 60}
-    if whole < 172_800:
-        return _("%(count)d h") % {"count": whole // 3600}
-    return ngettext("%(count)d day", "%(count)d days", whole // 86_400) % {"count": whole // 86_400}
+def permille(share: int) -> str:
+    """A share in thousandths as 25 %."""
+    return percent(share / 1000)
 
 
 @register.filter
@@ -227,6 +222,38 @@ def signed_percent(share: float) -> str:
 def milliseconds(value: int) -> str:
     """A measured time: 480 ms; from ten seconds on as other times."""
     return f"{grouped(value)} ms" if value < 10_000 else lasted(value / 1000)
+
+
+@register.simple_tag
+def tally_bar(tally: Sequence[Count]) -> SafeString:
+    """How many targets are in each state, as parts of one bar; the counts stand beside it in words."""
+    total, left, parts = sum(each.how_many for each in tally), 0, []
+    # What is well comes first in the bar, as in one that fills.
+    for each in reversed(tally):
+        parts.append((each.state, left, each.how_many))
+        left += each.how_many
+    rects = format_html_join("", '<rect class="tally-{}" x="{}" width="{}" height="1"/>', parts)
+    return format_html(
+        '<svg class="tally-bar" viewBox="0 0 {} 1" preserveAspectRatio="none" aria-hidden="true">{}</svg>', total, rects
+    )
+
+
+@register.filter
+def as_json(document: object) -> str:
+    """For people to read and change."""
+    return json.dumps(document, ensure_ascii=False, indent=2)
+
+
+@register.filter
+def countdown(moment: datetime) -> SafeString:
+    """How long until then as 1:05:09, which a page's script keeps up, with the exact time (UTC) on hover."""
+    now, exact = timezone.now(), moment.astimezone(UTC)
+    left = max(0, round((exact - now).total_seconds()))
+    text = f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02}"
+    shown = exact.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return format_html(
+        '<time datetime="{}" data-now="{}" title="{}">{}</time>', exact.isoformat(), now.isoformat(), shown, text
+    )
 
 
 @register.filter

@@ -20,6 +20,7 @@ from controlplane.fleet.services import acts as service
 from controlplane.web import acts as acts_read
 from controlplane.web.access import page
 from controlplane.web.act_forms import ActForm
+from controlplane.web.capacity import loss_of
 from controlplane.web.convergence import change_of, progress_of
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.labels import action_label
@@ -109,7 +110,7 @@ def ask_act(request: HttpRequest, caller: Caller, action: str) -> HttpResponse:
         trail=_trail(subject),
         done=reverse("web:acts"),
         curl=curl(request, "POST", "/acts", query=reason_of(request), body=body),
-        note=_("The node's agent does it once, or says why it does not: its own policy has the last word."),
+        note=_note(subject, action),
         dangerous=action in _DANGEROUS,
         carried=form,
     )
@@ -118,6 +119,13 @@ def ask_act(request: HttpRequest, caller: Caller, action: str) -> HttpResponse:
     except Refused as refused:
         form.take_refusal(refused)
         return _form_page(request, subject, action, form)
+
+
+def _note(subject: acts_read.Subject, action: str) -> str:
+    note = _("The node's agent does it once, or says why it does not: its own policy has the last word.")
+    if action not in _DANGEROUS:
+        return note
+    return f"{note} {loss_of([subject.engine] if subject.engine else subject.node.engines.all())}".strip()
 
 
 def _title(subject: acts_read.Subject, action: str) -> str:

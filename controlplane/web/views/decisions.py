@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane.core.errors import NotFound
-from controlplane.core.fields import from_epoch_ms
+from controlplane.core.fields import epoch_ms, from_epoch_ms, iso
 from controlplane.core.models import Target, TargetKind
 from controlplane.core.scope import any_of_theirs, within
 from controlplane.core.security import Caller
+from controlplane.fleet.models import Pool
 from controlplane.telemetry.decisions import log
 from controlplane.telemetry.settings_rows import DECISIONS_KEEP_HOURS
 from controlplane.tenants.models import Tenant
 from controlplane.web.access import page
 from controlplane.web.curl import curl
 from controlplane.web.decisions import stage_label, told
+from controlplane.web.quantities import lasted
 
 ROWS_PER_PAGE = 50
-FILTERS = ("tenant", "reason", "gateway")
+FILTERS = ("tenant", "pool", "reason", "gateway")
+# How far back, in minutes.
+SPANS = (5, 15, 60, 360, 1440)
 
 
 @page(judge=any_of_theirs)
@@ -33,12 +39,15 @@ def decisions(request: HttpRequest, caller: Caller) -> HttpResponse:
     given = {name: request.GET.get(name, "").replace("\0", "") for name in (*FILTERS, "after")}
     start = given.pop("after")
     after = int(start) if start.isascii() and start.isdigit() and len(start) < 19 else 0
+    minutes = request.GET.get("minutes", "")
+    span = timedelta(minutes=int(minutes)) if minutes in map(str, SPANS) else None
+    since = None if span is None else timezone.now() - span
     wanted = {name: value for name, value in given.items() if value}
+    shown = {**wanted, **({"minutes": minutes} if span else {})}
     rows, following = log.page(
-        tenant=given["tenant"],
-        reason=given["reason"],
-        gateway=given["gateway"],
+        **given,
         refused=True,
+        since_ms=None if since is None else epoch_ms(since),
         tenants=caller.tenants,
         limit=ROWS_PER_PAGE,
         after=after,
@@ -46,27 +55,31 @@ def decisions(request: HttpRequest, caller: Caller) -> HttpResponse:
     context = {
         "section": "decisions",
         "rows": [(row, from_epoch_ms(row.received_ms), stage_label(row.stage)) for row in rows],
-        "wanted": wanted,
-        "choices": _choices(caller, given),
+        "wanted": shown,
+        "choices": _choices(caller, given, minutes if span else ""),
         "paged": bool(after),
-        "next_address": following and f"{reverse('web:decisions')}?{urlencode({**wanted, 'after': following})}",
+        "next_address": following and f"{reverse('web:decisions')}?{urlencode({**shown, 'after': following})}",
         "keep_hours": DECISIONS_KEEP_HOURS.read(),
-        "curl_decisions": curl(request, "GET", "/decisions", query={**wanted, "refused": "true"}),
+        "curl_decisions": curl(request, "GET", "/decisions", query={**wanted, **_since(since), "refused": "true"}),
     }
     return render(request, "web/decisions.html", context)
 
 
+def _since(moment: datetime | None) -> dict[str, Any]:
+    return {} if moment is None else {"since": iso(moment)}
+
+
 class Choice(NamedTuple):
-    """A filter. `values` have the chosen one, also where it is there no more."""
+    """A filter. `values`, with what each is called, have the chosen one, also where it is there no more."""
 
     name: str
     label: str
     everything: str
-    values: list[str]
+    values: list[tuple[str, str]]
     chosen: str
 
 
-def _choices(caller: Caller, given: dict[str, str]) -> list[Choice]:
+def _choices(caller: Caller, given: dict[str, str], minutes: str) -> list[Choice]:
     tenants = within(Tenant.objects.all(), "name", caller.tenants)
     found: list[tuple[str, str, str, Iterable[str]]] = [
         ("tenant", _("Tenant"), _("all tenants"), tenants.values_list("name", flat=True))
@@ -75,13 +88,18 @@ def _choices(caller: Caller, given: dict[str, str]) -> list[Choice]:
     if caller.tenants is None:
         gateways = Target.objects.filter(kind=TargetKind.GATEWAY).values_list("name", flat=True)
         found += [
+            ("pool", _("Pool"), _("all pools"), Pool.objects.values_list("name", flat=True)),
             ("reason", _("Reason"), _("all reasons"), log.reasons_of_refusals()),
             ("gateway", _("Gateway"), _("all gateways"), gateways),
         ]
-    return [
-        Choice(name, label, everything, sorted({*values, given[name]} - {""}), given[name])
+    named = [
+        Choice(
+            name, label, everything, [(value, value) for value in sorted({*values, given[name]} - {""})], given[name]
+        )
         for name, label, everything, values in found
     ]
+    spans = [(str(span), _("last %(time)s") % {"time": lasted(60 * span)}) for span in SPANS]
+    return [*named, Choice("minutes", _("Time"), _("any time"), spans, minutes)]
 
 
 @page(judge=any_of_theirs)

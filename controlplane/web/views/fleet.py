@@ -4,61 +4,83 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlencode
 
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane.alerts.models import NodeEvent
+from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
-from controlplane.core.models import AuditEntry, Role, User
+from controlplane.core.models import AuditEntry, Role
 from controlplane.core.security import Caller
-from controlplane.fleet.models import EngineKind
+from controlplane.fleet.models import OPEN_STATES, Act, EngineKind, Node
 from controlplane.fleet.services import ENGINES, NODES
 from controlplane.web import fleet as fleet_read
-from controlplane.web.access import page, start_page
+from controlplane.web import xids
+from controlplane.web.access import page
+from controlplane.web.acts import ActLine
+from controlplane.web.capacity import loss_of
 from controlplane.web.convergence import change_of, progress_of
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.diagnosis import top_findings
+from controlplane.web.fleet_search import Wanted, shown_of
 from controlplane.web.panels import shared_panel
+from controlplane.web.topology import topology
+from controlplane.web.topology_picture import picture_of
 from controlplane.web.views.review import Proposal, confirm
 from wire.canonical import Document
 
 EVENT_ROWS = 20
 HISTORY_ROWS = 10
-
-
-def home(request: HttpRequest) -> HttpResponse:
-    user = request.user
-    return redirect(start_page(user) if isinstance(user, User) else "web:fleet")
+OPEN_ACT_ROWS = 20
 
 
 @page()
 def fleet(request: HttpRequest, caller: Caller) -> HttpResponse:
-    context = {"section": "fleet", **_now(), "curl_fleet": curl(request, "GET", "/nodes")}
+    wanted = Wanted.of(request.GET.dict())
+    change = change_of(request)
+    context = {
+        "section": "fleet",
+        **_now(wanted),
+        "change": change,
+        "convergence": change and progress_of(change),
+        "curl_fleet": curl(request, "GET", "/nodes"),
+    }
     return render(request, "web/fleet.html", context)
 
 
 @page()
 def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
     may = {"may_operate": caller.role.covers(Role.OPERATOR), "may_admin": caller.role.covers(Role.ADMIN)}
-    return shared_panel("web/parts/fleet.html", lambda: {**_now(), **may}, caller.role)
+    wanted = Wanted.of(request.GET.dict())
+    return shared_panel("web/parts/fleet.html", lambda: {**_now(wanted), **may}, (caller.role, wanted))
 
 
-def _now() -> dict[str, Any]:
-    return {"fleet_now": fleet_read.fleet(), "findings": top_findings()}
+def _now(wanted: Wanted) -> dict[str, Any]:
+    now = fleet_read.fleet()
+    return {"fleet_now": now, "shown": shown_of(now, wanted)}
 
 
 @page()
 def node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     line, readings_missing = fleet_read.node_line(NODES.get(name))
     change = change_of(request)
+    as_of = line.silent_since or timezone.now()
+    links = topology(name, line.gpus, f.epoch_ms(as_of))
     context: dict[str, Any] = {
         "section": "fleet",
         "name": name,
         "node": line,
         "readings_missing": readings_missing,
+        "topology": links,
+        "matrix": links.matrix,
+        "picture": picture_of(links) if links.is_told else None,
+        "xids": xids.history(name, {gpu.uuid: gpu.index for gpu in line.gpus}),
+        "open_acts": [ActLine(row) for row in _open_acts(line.row)],
         "events": NodeEvent.objects.filter(node=name).order_by("-at", "-pk")[:EVENT_ROWS],
         "history": AuditEntry.objects.filter(noun="node", key=name).order_by("-pk")[:HISTORY_ROWS],
         "change": change,
@@ -71,17 +93,30 @@ def node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     return render(request, "web/node.html", context)
 
 
+def _open_acts(row: Node) -> QuerySet[Act]:
+    """What its agent is asked to do and has not ended, the oldest first."""
+    return row.acts.filter(state__in=OPEN_STATES).select_related("engine", "node").order_by("pk")[:OPEN_ACT_ROWS]
+
+
 def _found_line(request: HttpRequest, number: int, found: Document, node: str) -> Document:
-    """An engine that no configuration names, and the call that adds it: NAME and POOL are a person's to choose."""
-    served_model = next(iter(found["models"]), "MODEL")
-    row = {"name": "NAME", "pool": "POOL", "url": found["url"], "kind": found["kind"], "served_model": served_model}
-    call = curl(request, "POST", "/engines", query=reason_of(request), body={**row, "node": node})
-    return {**found, "kind_label": EngineKind(found["kind"]).label, "id": f"curl-found-{number}", "curl": call}
+    """An engine that no configuration names, the form that adds it, and the call: NAME and POOL are a person's."""
+    served_model = next(iter(found["models"]), "")
+    known = {"url": found["url"], "kind": found["kind"], "node": node}
+    row = {"name": "NAME", "pool": "POOL", **known, "served_model": served_model or "MODEL"}
+    call = curl(request, "POST", "/engines", query=reason_of(request), body=row)
+    return {
+        **found,
+        "kind_label": EngineKind(found["kind"]).label,
+        "id": f"curl-found-{number}",
+        "curl": call,
+        "form": f"{reverse('web:new_engine')}?{urlencode({**known, 'served_model': served_model})}",
+    }
 
 
 @page(Role.OPERATOR)
 def cordon_node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
-    NODES.get(name)
+    row = NODES.get(name)
+    note = _("Its engines get no new requests, at every gateway. What runs there ends by itself.")
     return _confirm(
         request,
         caller,
@@ -89,7 +124,7 @@ def cordon_node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse
         lambda unit: NODES.cordon(unit, name),
         title=_("Cordon node %(name)s") % {"name": name},
         apply_label=_("Cordon the node"),
-        note=_("Its engines get no new requests, at every gateway. What runs there ends by itself."),
+        note=f"{note} {loss_of(row.engines.all())}".strip(),
         node=name,
         dangerous=True,
     )
@@ -116,6 +151,7 @@ def uncordon_node(request: HttpRequest, caller: Caller, name: str) -> HttpRespon
 @page(Role.OPERATOR)
 def cordon_engine(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     row = ENGINES.get(name)
+    note = _("It gets no new requests, at every gateway. What runs there ends by itself.")
     return _confirm(
         request,
         caller,
@@ -123,7 +159,7 @@ def cordon_engine(request: HttpRequest, caller: Caller, name: str) -> HttpRespon
         lambda unit: ENGINES.cordon(unit, name),
         title=_("Cordon engine %(name)s") % {"name": name},
         apply_label=_("Cordon the engine"),
-        note=_("It gets no new requests, at every gateway. What runs there ends by itself."),
+        note=f"{note} {loss_of([row])}".strip(),
         node=row.node.name if row.node else "",
         dangerous=True,
     )

@@ -1,8 +1,8 @@
-"""Forms of what is known by name and is no part of the configuration: new, changed, deleted, each reviewed first."""
+"""Forms of what is known by name: new, changed, deleted, each reviewed first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -21,10 +21,16 @@ from controlplane.web.alert_forms import NounForm
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.views.review import Proposal, confirm, propose
 
+# What the review says that the fields which change will do to whom; empty: nothing that needs a word.
+Effect = Callable[[Mapping[str, Any]], str]
+
 
 @dataclass(frozen=True)
 class NounPages:
-    """The pages of one noun. `path`: of its REST calls; `home`: the page that lists its rows; `title`: of that page."""
+    """The pages of one noun. `path`: of its REST calls; `home`: the page that lists its rows; `title`: of that page.
+
+    `one`: the page of one row, to which its forms lead back; empty: there is none, and the list shows all.
+    """
 
     noun: Noun[Any]
     form: type[NounForm]
@@ -34,6 +40,8 @@ class NounPages:
     section: str
     title: Promise
     new_title: Promise
+    one: str = ""
+    template: str = "web/noun_form.html"
 
     def new(self, request: HttpRequest, caller: Caller, given: dict[str, Any] | None = None) -> HttpResponse:
         """`given` is what the page before has filled in."""
@@ -43,9 +51,11 @@ class NounPages:
             values = form.values()
             self.noun.create(unit, values.pop("name"), values)
 
-        return self._ask(request, caller, form, create, str(self.new_title), ("POST", self.path), form.values)
+        done = self._of(form.cleaned_data["name"] if form.is_bound and form.is_valid() else "")
+        frame = Frame(self.section, str(self.new_title), self._trail(), done, template=self.template)
+        return ask(request, caller, form, frame, create, ("POST", self.path), form.values)
 
-    def edit(self, request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    def edit(self, request: HttpRequest, caller: Caller, name: str, effect: Effect | None = None) -> HttpResponse:
         current = self.noun.describe(self.noun.get(name))
         form = self.form(request.POST or None, initial=current)
 
@@ -55,8 +65,10 @@ class NounPages:
         def change(unit: UnitOfWork) -> None:
             self.noun.update(unit, name, changed())
 
-        title = _("Change %(name)s") % {"name": name}
-        return self._ask(request, caller, form, change, title, ("PATCH", f"{self.path}/{name}"), changed)
+        title, done = _("Change %(name)s") % {"name": name}, self._of(name)
+        note = None if effect is None else lambda: effect(changed())
+        frame = Frame(self.section, title, self._trail(name), done, note, self.template)
+        return ask(request, caller, form, frame, change, ("PATCH", f"{self.path}/{name}"), changed)
 
     def delete(self, request: HttpRequest, caller: Caller, name: str, note: str) -> HttpResponse:
         self.noun.get(name)
@@ -65,7 +77,7 @@ class NounPages:
             title=_("Delete %(name)s") % {"name": name},
             apply_label=_("Delete"),
             action=lambda unit: self.noun.delete(unit, name),
-            trail=self._trail(),
+            trail=self._trail(name),
             done=reverse(self.home),
             curl=curl(request, "DELETE", f"{self.path}/{name}", query=reason_of(request)),
             note=note,
@@ -73,32 +85,27 @@ class NounPages:
         )
         return confirm(request, caller, proposal)
 
-    def _ask(
-        self,
-        request: HttpRequest,
-        caller: Caller,
-        form: NounForm,
-        action: Callable[[UnitOfWork], None],
-        title: str,
-        call: tuple[str, str],
-        body: Callable[[], dict[str, Any]],
-    ) -> HttpResponse:
-        frame = Frame(self.section, title, self._trail(), reverse(self.home))
-        return ask(request, caller, form, frame, action, call, body)
+    def _of(self, name: str) -> str:
+        """The page of this row; the list where rows have none, or none can have this name."""
+        has_one = self.one and not self.noun.name_like.refusal(name)
+        return reverse(self.one, args=[name]) if has_one else reverse(self.home)
 
-    def _trail(self) -> list[tuple[str, str]]:
-        return [(reverse(self.home), str(self.title))]
+    def _trail(self, name: str = "") -> list[tuple[str, str]]:
+        steps = [(reverse(self.home), str(self.title))]
+        return [*steps, (self._of(name), name)] if self.one and name else steps
 
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around a form: where it belongs, and where it leads."""
+    """What stands around a form: where it belongs, and where it leads. `note`: what the review says beside the diff."""
 
     section: str
     title: str
     trail: list[tuple[str, str]]
     done: str
-    note: str = ""
+    note: Callable[[], str] | None = None
+    template: str = "web/noun_form.html"
+    dangerous: bool = False
 
 
 def ask(
@@ -113,13 +120,17 @@ def ask(
     """Show a form, then what it would change, then carry that out. `call` and `body`: the REST call that does it."""
     if request.method == "POST" and form.is_valid() and request.POST.get("step") != "edit":
         line = curl(request, *call, query=reason_of(request), body=body())
+        note = frame.note() if frame.note else ""
         proposal = Proposal(
-            frame.section, frame.title, _("Apply"), action, frame.trail, frame.done, line, frame.note, carried=form
-        )
+            frame.section, frame.title, _("Apply"), action, frame.trail, frame.done, line, note,
+            dangerous=frame.dangerous, carried=form,
+        )  # fmt: skip
         try:
             return propose(request, caller, proposal)
         except Refused as refused:
             form.take_refusal(refused)
-    context = {"section": frame.section, "trail": frame.trail, "title": frame.title, "done": frame.done, "form": form}
+    # Until it is done, a new row has no page to go back to.
+    back = frame.trail[-1][0]
+    context = {"section": frame.section, "trail": frame.trail, "title": frame.title, "done": back, "form": form}
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
-    return render(request, "web/noun_form.html", context, status=status)
+    return render(request, frame.template, context, status=status)

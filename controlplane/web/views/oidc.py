@@ -21,8 +21,10 @@ from mozilla_django_oidc.views import OIDCAuthenticationRequestView
 from controlplane.core import oidc_rows as rows
 from controlplane.core.errors import Refused
 from controlplane.core.models import User
+from controlplane.core.security import address_of
 from controlplane.web import oidc
 from controlplane.web.access import start_page
+from controlplane.web.sign_on import note_failure
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,7 @@ _STATES, _NEXT = "oidc_states", "oidc_login_next"
 # Finds the person of a session again; the log-in itself has happened elsewhere.
 _BACKEND = "django.contrib.auth.backends.ModelBackend"
 _TROUBLE = (OSError, ValueError, KeyError, TypeError, RecursionError, jwt.PyJWTError, SuspiciousOperation)
+_WHY_CHARACTERS_MAX = 300
 _ERROR_CODE = re.compile(r"[a-z_]{1,64}")
 
 
@@ -70,7 +73,12 @@ def callback(request: HttpRequest) -> HttpResponse:
     begun = _taken_state(request)
     # Some providers leave out the state here, and nothing but a page comes of it.
     if "error" in request.GET:
-        return _refused(request, HTTPStatus.FORBIDDEN, _denied(request.GET["error"]))
+        return _refused(
+            request,
+            HTTPStatus.FORBIDDEN,
+            _denied(request.GET["error"]),
+            f"it let nobody in: {_code(request.GET['error'])}",
+        )
     if begun is None:
         return _refused(
             request,
@@ -79,15 +87,18 @@ def callback(request: HttpRequest) -> HttpResponse:
                 "This log-in was not begun in this browser, was finished already, or took longer than ten minutes. "
                 "Begin again."
             ),
+            "begun in another browser, finished already, or longer ago than ten minutes",
         )
     try:
         user = oidc.Exchange(oidc.metadata()).authenticate(request, **begun)
     except Refused as refused:
-        return _refused(request, HTTPStatus(refused.status), _why(refused))
+        return _refused(request, HTTPStatus(refused.status), _why(refused), refused.detail)
     except _TROUBLE as error:
         return _trouble(request, error)
     if user is None:
-        return _refused(request, HTTPStatus.BAD_REQUEST, _("The provider sent no code. Begin again."))
+        return _refused(
+            request, HTTPStatus.BAD_REQUEST, _("The provider sent no code. Begin again."), "the provider sent no code"
+        )
     following = request.session.get(_NEXT)
     login(request, user, backend=_BACKEND)
     for name in (_STATES, _NEXT):
@@ -110,9 +121,12 @@ def _taken_state(request: HttpRequest) -> dict[str, Any] | None:
 
 
 def _denied(error: str) -> str:
-    shown = error if _ERROR_CODE.fullmatch(error) else "?"
     detail = _("%(name)s did not let you in (%(error)s). Ask whoever runs it, or log in with a password.")
-    return detail % {"name": rows.NAME.read(), "error": shown}
+    return detail % {"name": rows.NAME.read(), "error": _code(error)}
+
+
+def _code(error: str) -> str:
+    return error if _ERROR_CODE.fullmatch(error) else "?"
 
 
 def _why(refused: Refused) -> str:
@@ -131,17 +145,20 @@ def _trouble(request: HttpRequest, error: Exception) -> HttpResponse:
     # Neither page nor log say more than the kind: an answer's text may hold what is nobody else's business.
     status = getattr(getattr(error, "response", None), "status_code", None)
     said = str(error) if isinstance(error, oidc.NotTrusted) else type(error).__name__
-    log.warning("log-in by the OpenID provider failed: %s%s", said, f", HTTP {status}" if status else "")
+    kind = f"{said}{f', HTTP {status}' if status else ''}"
+    log.warning("log-in by the OpenID provider failed: %s", kind)
     if isinstance(error, OSError) and status is None:
         detail = _("%(name)s cannot be reached now. Try again in a moment, or log in with a password.")
-        return _refused(request, HTTPStatus.SERVICE_UNAVAILABLE, detail % {"name": rows.NAME.read()})
+        return _refused(request, HTTPStatus.SERVICE_UNAVAILABLE, detail % {"name": rows.NAME.read()}, kind)
     detail = _(
         "What %(name)s answered cannot be used (%(why)s). Try again; if it stays so, whoever runs this finds more in "
         "the log. Meanwhile, log in with a password."
     )
     shown = {"name": rows.NAME.read(), "why": said}
-    return _refused(request, HTTPStatus.BAD_GATEWAY, detail % shown)
+    return _refused(request, HTTPStatus.BAD_GATEWAY, detail % shown, kind)
 
 
-def _refused(request: HttpRequest, status: HTTPStatus, detail: str) -> HttpResponse:
+def _refused(request: HttpRequest, status: HTTPStatus, detail: str, why: str) -> HttpResponse:
+    """The page that says so to the person; `why` is for those who administer."""
+    note_failure(address_of(request), why[:_WHY_CHARACTERS_MAX])
     return render(request, "web/log_in_refused.html", {"detail": detail}, status=status)

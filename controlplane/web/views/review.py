@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -36,6 +37,9 @@ class Proposal:
     carried: RefusableForm | None = None
     refused_title: str = ""
     refused_note: str = ""
+    # A template that shows beside the diff what `action` has put into `preview` when it was rehearsed.
+    preview_template: str = ""
+    preview: dict[str, Any] = field(default_factory=dict)
 
     @property
     def back(self) -> str:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 
+from django import forms
 from django.db.models import Count, Max, Min
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from controlplane.configs import history, rollback
 from controlplane.configs import revisions as revisions_read
 from controlplane.configs.models import Revision
 from controlplane.configs.public import public_form
 from controlplane.core.changes import UnitOfWork
+from controlplane.core.errors import Refused
 from controlplane.core.models import AuditEntry, Role
 from controlplane.core.security import Caller
 from controlplane.tenants.models import TenantKey
@@ -24,14 +28,20 @@ from controlplane.web import differences
 from controlplane.web.access import page
 from controlplane.web.convergence import change_of, progress_of
 from controlplane.web.curl import curl, reason_of
+from controlplane.web.forms import RefusableForm
 from controlplane.web.labels import actor_label
 from controlplane.web.panels import shared_panel
 from controlplane.web.views.review import Proposal, confirm
-from wire.canonical import Document
+from wire.canonical import MAX_INTEGER, Document
 
 ROWS_PER_PAGE = 50
 # A rollback or an import may hold thousands of entries; a page shows the first of them.
 AUDIT_ROWS = 200
+
+
+def _number_field(label: Any) -> forms.IntegerField:
+    widget = forms.TextInput(attrs={"inputmode": "numeric"})
+    return forms.IntegerField(label=label, min_value=1, max_value=MAX_INTEGER, widget=widget)
 
 
 @page()
@@ -41,7 +51,9 @@ def revisions(request: HttpRequest, caller: Caller) -> HttpResponse:
         "section": "revisions",
         "change": change,
         "convergence": change and progress_of(change),
+        "newest": _newest(),
         "curl_revisions": curl(request, "GET", "/revisions"),
+        "curl_configuration": curl(request, "GET", "/config", query={"format": "yaml"}),
     }
     return render(request, "web/revisions.html", {**context, **_list(request.GET.get("before", ""))})
 
@@ -114,6 +126,53 @@ def _prefixes(hashes: list[str]) -> dict[str, str]:
     """How the keys begin that are still there. A patch that only blocks one does not say it."""
     found = TenantKey.objects.filter(key_hash__in=hashes[: differences.OBJECTS_SHOWN])
     return dict(found.values_list("key_hash", "prefix"))
+
+
+class CompareForm(RefusableForm):
+    """Two revisions, named as in the address; `from` is a word of the language."""
+
+    to = _number_field(gettext_lazy("To revision"))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields = {"from": _number_field(gettext_lazy("From revision")), **self.fields}
+
+
+@page()
+def differences_page(request: HttpRequest, caller: Caller) -> HttpResponse:
+    """Any two revisions; where none are named, the last two."""
+    newest = _newest()
+    typed = {name: request.GET.get(name, "") for name in ("from", "to")}
+    if not any(typed.values()) and newest > 1:
+        typed = {"from": str(newest - 1), "to": str(newest)}
+    form = CompareForm(typed if any(typed.values()) else None)
+    context: dict[str, Any] = {
+        "section": "revisions",
+        "title": _("Compare two revisions"),
+        "trail": [(reverse("web:revisions"), _("Revisions"))],
+        "form": form,
+        "newest": newest,
+    }
+    if form.is_bound and form.is_valid():
+        try:
+            context |= _compared(request, form.cleaned_data["from"], form.cleaned_data["to"])
+        except Refused as refused:
+            form.add_error(None, refused.detail)
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
+    return render(request, "web/differences.html", context, status=status)
+
+
+def _compared(request: HttpRequest, before: int, after: int) -> dict[str, Any]:
+    there, back = history.both_ways(before, after)
+    patch, inverse = public_form(there), public_form(back)
+    changed = differences.of_patch(patch, inverse, _prefixes([*(patch.get("keys") or {})]))
+    return {
+        "from": before,
+        "to": after,
+        "shown": differences.shortened(changed),
+        "values": sum(len(each.values) for each in changed),
+        "curl_diff": curl(request, "GET", f"/revisions/{before}/diff", query={"to": after}),
+    }
 
 
 @page(Role.OPERATOR)

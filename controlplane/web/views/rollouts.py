@@ -10,38 +10,24 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, ngettext
 
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import NotFound
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
+from controlplane.fleet.models import Engine, Pool
 from controlplane.rollouts import services, standing
 from controlplane.rollouts.models import Rollout, Step
 from controlplane.web.access import page
 from controlplane.web.convergence import change_of, progress_of
 from controlplane.web.curl import curl, reason_of
+from controlplane.web.effects import tenants_of
+from controlplane.web.quantities import percent
+from controlplane.web.rollouts import step_about, step_label
 from controlplane.web.views.review import Proposal, confirm
 
 ROWS_PER_PAGE = 50
-# How the page calls the kinds of steps.
-STEP_LABELS = {
-    "gate": gettext_lazy("Gate"),
-    "start": gettext_lazy("Start the engines"),
-    "check": gettext_lazy("Check the engines"),
-    "warm_up": gettext_lazy("Warm up"),
-    "shift": gettext_lazy("Move traffic"),
-    "keep_warm": gettext_lazy("Keep the old side warm"),
-    "retire": gettext_lazy("Retire the old side"),
-    "hold_out": gettext_lazy("Take out of service"),
-    "drain": gettext_lazy("Drain"),
-    "sleep": gettext_lazy("Put to sleep"),
-    "restart": gettext_lazy("Restart"),
-    "verify": gettext_lazy("Compare with before"),
-    "put_back": gettext_lazy("Put back into service"),
-    "publish": gettext_lazy("Publish the version"),
-    "take_back": gettext_lazy("Take everything back"),
-}
 
 
 @dataclass(frozen=True)
@@ -92,17 +78,11 @@ class StepLine:
 
     @property
     def label(self) -> Any:
-        return STEP_LABELS.get(self.row.kind, self.row.kind)
+        return step_label(self.row.kind)
 
     @property
     def about(self) -> str:
-        """The share that it moves, or the engines that it is about."""
-        share = self.row.arguments.get("share_permille")
-        if share == 0:
-            return _("each side takes what the other cannot")
-        if share is not None:
-            return _("%(percent)s %% on the new side") % {"percent": f"{share / 10:g}"}
-        return ", ".join(self.row.arguments.get("engines", ()))
+        return step_about(self.row.arguments)
 
     @property
     def took_seconds(self) -> float | None:
@@ -116,14 +96,12 @@ def rollouts(request: HttpRequest, caller: Caller) -> HttpResponse:
     before = request.GET.get("before", "")
     start = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
     rows, following = standing.page(ROWS_PER_PAGE, start)
-    begin = {"kind": "red_black", "pool": "POOL", "new_pool": "NEW-POOL"}
     context = {
         "section": "rollouts",
         "rows": rows,
         "paged": start is not None,
         "next_address": following and f"{reverse('web:rollouts')}?before={following}",
         "curl_rollouts": curl(request, "GET", "/rollouts"),
-        "curl_begin": curl(request, "POST", "/rollouts", query={**reason_of(request), "dry_run": "true"}, body=begin),
     }
     return render(request, "web/rollouts.html", context)
 
@@ -136,6 +114,7 @@ def rollout(request: HttpRequest, caller: Caller, rollout_id: int) -> HttpRespon
     context = {
         "section": "rollouts",
         "rollout": row,
+        "pool_address": reverse("web:pool", args=[row.pool]) if Pool.objects.filter(name=row.pool).exists() else "",
         "lines": [StepLine(step, gpus.get(step.index)) for step in row.steps.all()],
         "verbs": [(name, verb) for name, verb in VERBS.items() if row.state in verb.states],
         "trail": [(reverse("web:rollouts"), _("Rollouts"))],
@@ -165,8 +144,22 @@ def change_rollout(request: HttpRequest, caller: Caller, rollout_id: int, verb: 
         trail=[(reverse("web:rollouts"), _("Rollouts")), (back, _("Rollout %(id)d") % {"id": row.pk})],
         done=back,
         curl=curl(request, "POST", f"/rollouts/{rollout_id}/{verb}", query=reason_of(request)),
-        note=str(chosen.note),
+        note=_note(row, verb),
         dangerous=chosen.dangerous,
         refused_title=_("Cannot be done now"),
     )
     return confirm(request, caller, proposal)
+
+
+def _note(row: Rollout, verb: str) -> str:
+    """What it does, and where traffic and engines are when it does."""
+    said = [str(VERBS[verb].note)]
+    if row.new_pool:
+        where = _("Now %(share)s of the traffic of %(pool)s goes to %(new_pool)s.")
+        said.append(where % {"share": percent(row.share_permille / 1000), "pool": row.pool, "new_pool": row.new_pool})
+    if verb == "abort" and (held := Engine.objects.filter(held_out_by=row.holder).count()):
+        text = ngettext("%(count)d engine stays out of service.", "%(count)d engines stay out of service.", held)
+        said.append(text % {"count": held})
+    if VERBS[verb].dangerous:
+        said.append(tenants_of([name for name in (row.pool, row.new_pool) if name]))
+    return " ".join(filter(None, said))

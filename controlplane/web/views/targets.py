@@ -11,34 +11,57 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from controlplane import settings_rows
+from controlplane.configs.convergence import State
 from controlplane.core import enrolment
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import NotFound
 from controlplane.core.models import Role, Target, TargetKind
 from controlplane.core.security import Caller
 from controlplane.web.access import page
-from controlplane.web.convergence import target_lines
+from controlplane.web.convergence import change_of, followed, neediest_first, tally, target_lines
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import JoinTokenForm
 from controlplane.web.panels import shared_panel
 from controlplane.web.views.review import Proposal, confirm
 from controlplane.web.views.secret import secret_page
 
+# More than a person reads; the REST call gives all.
+ROWS = 200
+
 
 @page()
 def targets(request: HttpRequest, caller: Caller) -> HttpResponse:
-    context = {
+    change, state = change_of(request), _state(request)
+    context: dict[str, Any] = {
         "section": "targets",
-        "rows": target_lines(),
+        **_lines(state),
+        "state": state,
         "curl_targets": curl(request, "GET", "/config/convergence"),
+        **(followed(caller, change) if change else {}),
     }
     return render(request, "web/targets.html", context)
 
 
 @page()
 def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
-    may_admin = caller.role.covers(Role.ADMIN)
-    return shared_panel("web/parts/targets.html", lambda: {"rows": target_lines(), "may_admin": may_admin}, may_admin)
+    may_admin, state = caller.role.covers(Role.ADMIN), _state(request)
+    context = {"may_admin": may_admin, "state": state}
+    return shared_panel("web/parts/targets.html", lambda: {**_lines(state), **context}, (may_admin, state))
+
+
+def _state(request: HttpRequest) -> str:
+    """The state that alone is to be shown; empty: all."""
+    asked = request.GET.get("state", "")
+    return asked if asked in set(State) else ""
+
+
+def _lines(state: str) -> dict[str, Any]:
+    """All targets, or those in a state; of many those first that need a person."""
+    lines = target_lines()
+    chosen = [line for line in lines if not state or line.state == state]
+    if len(chosen) > ROWS:
+        chosen = neediest_first(chosen)
+    return {"rows": chosen[:ROWS], "more": max(0, len(chosen) - ROWS), "tally": tally(lines), "total": len(lines)}
 
 
 @page(Role.ADMIN)

@@ -93,6 +93,20 @@ def test_a_taken_name_is_a_conflict(viewer):
     assert viewer.post("/api-tokens", {"name": "grafana"}).status_code == 409
 
 
+def listed(rest, query=""):
+    return rest.get(f"/api-tokens{query}").json()["items"]
+
+
+def test_use_is_listed_and_is_no_part_of_what_the_audit_and_preconditions_go_by(viewer):
+    made = viewer.post("/api-tokens", {"name": "grafana"}).json()
+    assert Rest(made["secret"]).get("/me").status_code == 200
+    (used,) = [item for item in listed(viewer) if item["name"] == "grafana"]
+    assert used["last_used_at"]
+    revoked = viewer.delete(f"/api-tokens/{used['id']}").json()["item"]
+    assert "last_used_at" not in revoked
+    assert "last_used_at" not in (AuditEntry.objects.latest("pk").after or {})
+
+
 def test_a_revoked_token_stops_at_once_and_stays_listed(viewer):
     made = viewer.post("/api-tokens", {"name": "grafana"}).json()
     script = Rest(made["secret"])
@@ -101,15 +115,15 @@ def test_a_revoked_token_stops_at_once_and_stays_listed(viewer):
     again = viewer.delete(f"/api-tokens/{made['item']['id']}").json()["item"]
     assert again["revoked_at"] == revoked["revoked_at"]
     assert AuditEntry.objects.filter(noun="api token", action="update").count() == 1
-    assert revoked in viewer.get("/api-tokens").json()["items"]
+    assert {**revoked, "last_used_at": None} in listed(viewer)
 
 
 def test_tokens_of_others_are_for_admins_only(viewer, operator, admin):
     theirs = operator.post("/api-tokens", {"name": "theirs"}).json()["item"]
-    assert theirs not in viewer.get("/api-tokens").json()["items"]
+    assert theirs["id"] not in [item["id"] for item in listed(viewer)]
     assert viewer.get("/api-tokens?everyone=true").status_code == 403
     assert viewer.delete(f"/api-tokens/{theirs['id']}").status_code == 404
-    assert theirs in admin.get("/api-tokens?everyone=true").json()["items"]
+    assert {**theirs, "last_used_at": None} in listed(admin, "?everyone=true")
     assert admin.delete(f"/api-tokens/{theirs['id']}").status_code == 200
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+from typing import Any
+
 import pytest
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import Client, RequestFactory
 
-from controlplane.core.middleware import WATCHED_PATHS, ignore_odd_session_cookies
+from controlplane.core.middleware import WATCHED_PATHS, compress, ignore_odd_session_cookies
 
 
 def seen_cookie(value: str) -> str | None:
@@ -50,3 +53,44 @@ def test_what_watches_the_process_may_call_it_by_any_host_and_nobody_else_may(se
     assert {path for path, status in statuses.items() if status == 400} == set()
     assert client.get("/").status_code == 400
     assert client.get("/api/v1/tenants").status_code == 400
+
+
+PAGE = b"<!doctype html>" + b"<p>the same again</p>" * 100
+
+
+def answered(response: Any, path: str = "/overview/", takes: str = "gzip, br") -> Any:
+    request = RequestFactory().get(path, headers={"accept-encoding": takes})
+    return compress(lambda _request: response)(request)
+
+
+def test_a_page_is_compressed_for_a_browser_that_takes_it():
+    response = answered(HttpResponse(PAGE))
+    assert response["Content-Encoding"] == "gzip"
+    assert gzip.decompress(response.content) == PAGE
+    assert len(response.content) < len(PAGE) / 4
+    assert "Accept-Encoding" in response["Vary"]
+
+
+async def test_it_is_so_on_the_event_loop_too():
+    async def view(_request: HttpRequest) -> HttpResponse:
+        return HttpResponse(PAGE)
+
+    request = RequestFactory().get("/overview/", headers={"accept-encoding": "gzip"})
+    answer: Any = compress(view)(request)
+    response = await answer
+    assert gzip.decompress(response.content) == PAGE
+
+
+@pytest.mark.parametrize(
+    ("response", "path", "takes"),
+    [
+        (HttpResponse(PAGE), "/overview/", "identity"),
+        # A tag that became weak would no longer be taken as If-Match.
+        (HttpResponse(PAGE), "/api/v1/tenants", "gzip"),
+        (HttpResponse(PAGE, headers={"ETag": '"1"'}), "/overview/", "gzip"),
+        # Events must not wait for each other.
+        (StreamingHttpResponse([PAGE]), "/live", "gzip"),
+    ],
+)
+def test_what_is_not_compressed(response, path, takes):
+    assert "Content-Encoding" not in answered(response, path, takes)

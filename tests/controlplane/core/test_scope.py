@@ -21,6 +21,8 @@ from wire.sketches import Sketch
 OPEN = {
     ("get", "/api/v1/me"),
     ("post", "/api/v1/me/end-log-ins"),
+    ("get", "/api/v1/me/log-ins"),
+    ("post", "/api/v1/me/password"),
     ("get", "/api/v1/api-tokens"),
     ("post", "/api/v1/api-tokens"),
     ("delete", "/api/v1/api-tokens/{token_id}"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.telemetry import query, shared_reads
+from controlplane.telemetry.promql.values import Vector
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.matching import Matcher, Operator
 from controlplane.telemetry.store.reader import Reader, reader_of
@@ -63,3 +64,23 @@ def test_a_query_counts_what_others_read_for_it():
     select(matchers, 0, AT_MS, lambda samples: None)
     selection = select(matchers, 0, AT_MS, counts.append)
     assert sum(counts) == len(selection.columns.times_ms) == 80
+
+
+# Of the same rates, but for the last, whose subquery has steps of its own.
+RANGES = [
+    "sum by (engine) (rate(kv[1m]))",
+    "2 * sum by (engine) (rate(kv[1m]))",
+    "max by (node) (sum by (engine) (rate(kv[1m])))",
+    "max_over_time(sum by (engine) (rate(kv[1m]))[2m:30s])",
+]
+
+
+def test_what_range_queries_of_the_same_steps_aggregate_is_worked_out_once_and_answers_are_the_same(reads):
+    steps = AT_MS - 120_000, AT_MS, 30_000
+    alone = [query.range_(promql, *steps) for promql in RANGES]
+    assert all(alone)
+    reads.clear()
+    parts: dict[str, Vector] = {}
+    assert [query.range_(promql, *steps, parts=parts) for promql in RANGES] == alone
+    # Once for all three, and for the subquery, which looks further back.
+    assert reads == [180_000, 270_000]

@@ -39,10 +39,12 @@
   });
 })();
 
-// On a phone the navigation is moved sideways: to the page that is open.
+// The page that is open is seen in the navigation, which moves by itself: down, and sideways on a phone.
 (() => {
   "use strict";
   const here = document.querySelector(".nav [aria-current]");
   const strip = here?.closest(".nav");
-  if (strip) strip.scrollLeft = here.offsetLeft - (strip.clientWidth - here.offsetWidth) / 2;
+  if (!strip) return;
+  strip.scrollLeft = here.offsetLeft - (strip.clientWidth - here.offsetWidth) / 2;
+  if (here.offsetTop + here.offsetHeight > strip.clientHeight) strip.scrollTop = here.offsetTop - strip.clientHeight / 2;
 })();

@@ -17,7 +17,14 @@ _LATENCIES = ("queue_seconds", "ttft_seconds", "tpot_seconds", "e2e_seconds")
 _ENGINE = ("up", "requests_waiting", "requests_running", "kv_cache_usage_ratio")
 # What a level is told apart by, where it is not the label of its name.
 _LABELS = {"tenant_pool": {"tenant", "pool"}, "engine": {"node", "pool", "engine"}}
-_GPU = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_FB_USED")
+_GPU = (
+    "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_FB_USED",
+    "DCGM_FI_DEV_FB_TOTAL", "DCGM_FI_DEV_SM_CLOCK", "headworks_gpu_xid_errors_total", "headworks_gpu_up",
+)  # fmt: skip
+_ENGINE_COUNTERS = (
+    "prompt_tokens_total", "generation_tokens_total", "preemptions_total", "prefix_cache_queries_tokens_total",
+    "prefix_cache_hits_tokens_total",
+)  # fmt: skip
 
 
 def _rules() -> list[dict[str, Any]]:
@@ -31,8 +38,8 @@ def _pushed(now_ms: int) -> list[Series]:
     def counter(name: str, **labels: str) -> Series:
         return named(f"headworks_gateway_{name}", [(at, float(at - now_ms + 300_000)) for at in times], **labels)
 
-    def engine_counter(name: str, part: str) -> Series:
-        return named(f"headworks_engine_{name}_seconds_{part}", [(at, float(at)) for at in times], pool="short")
+    def engine_counter(name: str) -> Series:
+        return named(f"headworks_engine_{name}", [(at, float(at)) for at in times], pool="short")
 
     def gauge(name: str, value: float, **labels: str) -> Series:
         return named(name, [(at, value) for at in times], **labels)
@@ -45,9 +52,11 @@ def _pushed(now_ms: int) -> list[Series]:
         counter("prompt_tokens_total", **whose),
         counter("generation_tokens_total", **whose),
         *(counter(f"{name}_bucket", **whose, le=le) for name in _LATENCIES for le in ("0.5", "+Inf")),
-        *(engine_counter(name, part) for name in ("queue", "e2e") for part in ("sum", "count")),
+        *(gauge(f"headworks_gateway_queue_{name}", 3, pool="short") for name in ("length", "tokens")),
+        *(engine_counter(f"{name}_seconds_{part}") for name in ("queue", "e2e") for part in ("sum", "count")),
+        *(engine_counter(name) for name in _ENGINE_COUNTERS),
         *(gauge(f"headworks_engine_{name}", 1, pool="short", engine=e) for name in _ENGINE for e in ("e1", "e2")),
-        *(gauge(name, 40, gpu=gpu) for name in (*_GPU, "headworks_gpu_up") for gpu in ("0", "1")),
+        *(gauge(name, 40, gpu=gpu) for name in _GPU for gpu in ("0", "1")),
     ]
 
 

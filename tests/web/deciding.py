@@ -1,23 +1,16 @@
-"""`python -m tests.web.telemetry_pictures build/pictures`: decisions and recording rules, empty and filled."""
+"""A site whose gateway tells decisions, and a worker that evaluates its recording rules."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, sync_playwright
-
-from tests.programs import PROGRAMS
-from tests.services import Process, wait_for
-from tests.web.pictures import LOOKS, log_in
-from tests.web.site import Site, headworks, running_site
+from tests.services import Process
+from tests.web.site import Site, headworks
 from wire import PROTOCOL
 
 GATEWAY = "edge-1"
@@ -89,40 +82,6 @@ def recording_worker(site: Site) -> Iterator[None]:
         yield
 
 
-def main(out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="headworks-pictures-") as folder,
-        running_site(Path(folder)) as site,
-        sync_playwright() as playwright,
-    ):
-        chromium = PROGRAMS["chromium"].find()
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        take(browser, site, out / "empty", ["/decisions/", "/recording-rules/"])
-        tell_decisions(site)
-        with recording_worker(site):
-            wait_for(lambda: are_evaluated(site), 60, "recording rules that were evaluated")
-            take(browser, site, out, [*DECISION_PATHS, *RULE_PATHS])
-        browser.close()
-
-
 def are_evaluated(site: Site) -> bool:
     states = site.rest.get("/recording-rules/state")["items"]
     return bool(states) and all(state["evaluated_at"] for state in states)
-
-
-def take(browser: Browser, site: Site, out: Path, paths: list[str]) -> None:
-    out.mkdir(exist_ok=True)
-    for look, options in LOOKS.items():
-        context = browser.new_context(**options)
-        page = context.new_page()
-        log_in(page, site, "omar")
-        for number, path in enumerate(paths):
-            page.goto(site.url + path)
-            name = path.split("?")[0].strip("/").replace("/", "-")
-            page.screenshot(path=out / f"{name}-{number}-{look}.png", full_page=True)
-        context.close()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,19 +1,12 @@
-"""`python -m tests.web.fleet_pictures build/pictures`: fleet and incidents, empty, well, and one node cordoned."""
+"""A small fleet with agents: well, with a GPU that falls off the bus, and asked for acts."""
 
 from __future__ import annotations
 
-import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, sync_playwright
-
-from tests.programs import PROGRAMS
 from tests.web.agent import Agent
-from tests.web.pictures import LOOKS, log_in
-from tests.web.site import JoinedTarget, Site, running_site
+from tests.web.site import Site
 
 MODEL = "meta-llama/Llama-3.1-8B"
 LOST = 3
@@ -103,38 +96,6 @@ def _up(engine: str) -> dict[str, Any]:
     return {"name": engine, "state": "up", "version": "0.11.0+simulated", "kv_capacity_tokens": 420_000}
 
 
-def main(out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="headworks-pictures-") as folder, running_site(Path(folder)) as site:
-        with sync_playwright() as playwright:
-            chromium = PROGRAMS["chromium"].find()
-            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            take(browser, site, out, "empty", ("fleet", "incidents", "receivers"))
-            gateway = JoinedTarget(site, "gateway", "edge-1")
-            agents = fill_fleet(site)
-            take(browser, site, out, "well", ("fleet", "node"))
-            fall_off_the_bus(agents[1])
-            take(browser, site, out, "fault", tuple(PATHS))
-            ask_for_acts(site, agents[0])
-            take(browser, site, out, "asked", tuple(ACT_PATHS))
-            browser.close()
-        gateway.stop()
-    print(f"{len(list(out.glob('*.png')))} pictures in {out}")
-
-
-PATHS = {
-    "fleet": "/fleet/",
-    "node": "/fleet/rack-2/",
-    "incidents": "/incidents/",
-    "incident": "/incidents/1/",
-    "receivers": "/receivers/",
-    "cordon": "/fleet/rack-1/cordon/",
-    "policy": "/cordon-policy/edit/",
-    "receiver-new": "/receivers-new/",
-    "receiver-test": "/receivers/oncall/test/",
-}
-
-
 ACT_PATHS = {
     "fleet": "/fleet/",
     "node": "/fleet/rack-1/",
@@ -145,19 +106,3 @@ ACT_PATHS = {
     "act-form": "/acts-new/restart/?engine=llama-a",
     "act-sleep": "/acts-new/sleep/?engine=llama-b",
 }
-
-
-def take(browser: Browser, site: Site, out: Path, what: str, names: tuple[str, ...]) -> None:
-    for look, options in LOOKS.items():
-        page = browser.new_context(**options).new_page()
-        log_in(page, site, "ada")
-        for name in names:
-            page.goto(f"{site.url}{(PATHS | ACT_PATHS)[name]}")
-            for folded in page.locator("td details").all():
-                folded.evaluate("(details) => { details.open = true; }")
-            page.screenshot(path=out / f"{name}-{what}-{look}.png", full_page=True)
-        page.context.close()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,0 +1,120 @@
+"""Breakers: where each stands at each gateway, and the overrides that people put on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from controlplane.breakers import services
+from controlplane.breakers.services import OVERRIDES
+from controlplane.core.models import AuditEntry, Role
+from controlplane.core.security import Caller
+from controlplane.fleet.models import Engine
+from controlplane.fleet.services import POOLS
+from controlplane.web.access import page
+from controlplane.web.breakers import standing_of
+from controlplane.web.convergence import change_of, followed
+from controlplane.web.curl import curl, reason_of
+from controlplane.web.effects import tenants_of
+from controlplane.web.in_force import in_force
+from controlplane.web.override_forms import OverrideForm
+from controlplane.web.panels import shared_panel
+from controlplane.web.views.noun_pages import Frame, ask
+from controlplane.web.views.review import Proposal, confirm
+
+SECTION = "breakers"
+HISTORY_ROWS, POOLS_A_PAGE, NAME_MAX = 30, 50, 63
+
+
+@page()
+def breakers(request: HttpRequest, caller: Caller) -> HttpResponse:
+    change, after = change_of(request), _after(request)
+    context: dict[str, Any] = {
+        "section": SECTION,
+        **_standing(after),
+        "after": after,
+        "history": AuditEntry.objects.filter(noun=OVERRIDES.noun).order_by("-pk")[:HISTORY_ROWS],
+        "curl_breakers": curl(request, "GET", "/breakers"),
+        **(followed(caller, change) if change else {}),
+    }
+    return render(request, "web/breakers.html", context)
+
+
+@page()
+def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
+    may_operate, after = caller.role.covers(Role.OPERATOR), _after(request)
+    context = {"may_operate": may_operate}
+    return shared_panel("web/parts/breakers.html", lambda: {**_standing(after), **context}, (may_operate, after))
+
+
+def _after(request: HttpRequest) -> str:
+    return request.GET.get("after", "")[:NAME_MAX].replace("\0", "")
+
+
+def _standing(after: str) -> dict[str, Any]:
+    pools, following = POOLS.page(POOLS_A_PAGE, after)
+    next_address = following and f"{reverse('web:breakers')}?after={following}"
+    return {"standing": standing_of(pools), "in_force": in_force(), "next_address": next_address}
+
+
+@page(Role.OPERATOR)
+def new_override(request: HttpRequest, caller: Caller) -> HttpResponse:
+    given = {name: request.GET.get(name, "") for name in ("subject", "state") if request.GET.get(name)}
+    form = OverrideForm(request.POST or None, initial=given)
+    home = reverse("web:breakers")
+    frame = Frame(
+        SECTION,
+        _("Force a breaker"),
+        [(home, _("Breakers"))],
+        home,
+        lambda: _effect(form.values()),
+        dangerous=request.POST.get("state") == "open",
+    )
+    return ask(
+        request, caller, form, frame, lambda unit: services.force(unit, form.values()), ("POST", "/overrides"),
+        form.values,
+    )  # fmt: skip
+
+
+def _effect(asked: dict[str, Any]) -> str:
+    subject, is_pool = asked["subject"], asked["subject_kind"] == "pool"
+    pool = subject if is_pool else _pool_of(subject)
+    if asked["state"] == "closed":
+        return _(
+            "Requests go there however many fail, until it ends. It helps where a breaker opens for no good reason."
+        )
+    of_pool = _(
+        "No gateway sends a request to pool %(name)s until it ends: requests go to the fallbacks of their routes, or "
+        "are refused (breaker_open)."
+    )
+    of_engine = _(
+        "No gateway sends a request to engine %(name)s until it ends: the other engines of its pool take them."
+    )
+    says = of_pool if is_pool else of_engine
+    return f"{says % {'name': subject}} {tenants_of([pool] if pool else [])}".strip()
+
+
+def _pool_of(engine: str) -> str:
+    return Engine.objects.filter(name=engine).values_list("pool__name", flat=True).first() or ""
+
+
+@page(Role.OPERATOR)
+def end_override(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    row = services.get(name)
+    home = reverse("web:breakers")
+    proposal = Proposal(
+        section=SECTION,
+        title=_("End the override of %(kind)s %(name)s")
+        % {"kind": row.get_subject_kind_display(), "name": row.subject},
+        apply_label=_("End it now"),
+        action=lambda unit: services.lift(unit, name),
+        trail=[(home, _("Breakers"))],
+        done=home,
+        curl=curl(request, "DELETE", f"/overrides/{name}", query=reason_of(request)),
+        note=_("The next strictest override holds then; where there is none, the breaker goes by what its engines do."),
+    )
+    return confirm(request, caller, proposal)

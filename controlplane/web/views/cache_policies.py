@@ -1,0 +1,60 @@
+"""Caches: the policies, what they gave, and their forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from controlplane.core.models import Role
+from controlplane.core.security import Caller
+from controlplane.tenants.services import CACHE_POLICIES
+from controlplane.web.access import page
+from controlplane.web.cache_forms import CachePolicyForm, NewCachePolicyForm
+from controlplane.web.caches import caches
+from controlplane.web.convergence import change_of, followed
+from controlplane.web.curl import curl
+from controlplane.web.panels import shared_panel
+from controlplane.web.views.noun_pages import NounPages
+
+_PAGES = NounPages(
+    CACHE_POLICIES, CachePolicyForm, NewCachePolicyForm, "/cache-policies", "web:cache_policies", "cache_policies",
+    gettext_lazy("Caches"), gettext_lazy("New cache policy"),
+)  # fmt: skip
+
+
+@page()
+def cache_policies(request: HttpRequest, caller: Caller) -> HttpResponse:
+    change = change_of(request)
+    context: dict[str, Any] = {
+        "section": "cache_policies",
+        "caches_now": caches(),
+        **(followed(caller, change) if change else {}),
+        "curl_policies": curl(request, "GET", "/cache-policies"),
+    }
+    return render(request, "web/cache_policies.html", context)
+
+
+@page()
+def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
+    may = {"may_operate": caller.role.covers(Role.OPERATOR)}
+    return shared_panel("web/parts/caches.html", lambda: {"caches_now": caches(), **may}, caller.role)
+
+
+@page(Role.OPERATOR)
+def new_cache_policy(request: HttpRequest, caller: Caller) -> HttpResponse:
+    return _PAGES.new(request, caller)
+
+
+@page(Role.OPERATOR)
+def edit_cache_policy(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    return _PAGES.edit(request, caller, name)
+
+
+@page(Role.OPERATOR)
+def delete_cache_policy(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    note = _("What it answered goes to engines from then on, which makes them busier.")
+    return _PAGES.delete(request, caller, name, note)

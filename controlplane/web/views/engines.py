@@ -1,0 +1,106 @@
+"""Engines and nodes as the configuration has them: new, changed, moved to another pool, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from controlplane.core.changes import unit_of_work
+from controlplane.core.errors import Refused
+from controlplane.core.models import Role
+from controlplane.core.security import Caller
+from controlplane.fleet.models import Engine, EngineKind, Node, Pool
+from controlplane.fleet.services import ENGINES, NODES
+from controlplane.web.access import page
+from controlplane.web.capacity import loss_of
+from controlplane.web.curl import curl, reason_of
+from controlplane.web.engine_forms import EngineForm, EngineKeyForm, NewEngineForm, NewNodeForm
+from controlplane.web.views.noun_pages import NounPages
+
+_ENGINES = NounPages(
+    ENGINES, EngineForm, NewEngineForm, "/engines", "web:fleet", "fleet",
+    gettext_lazy("Fleet"), gettext_lazy("New engine"), template="web/engine_form.html",
+)  # fmt: skip
+_NODES = NounPages(
+    NODES, NewNodeForm, NewNodeForm, "/nodes", "web:fleet", "fleet",
+    gettext_lazy("Fleet"), gettext_lazy("New node"), one="web:node",
+)  # fmt: skip
+# What a link may fill in.
+_GIVEN = ("name", "pool", "node", "url", "kind", "served_model")
+
+
+@page(Role.OPERATOR)
+def new_engine(request: HttpRequest, caller: Caller) -> HttpResponse:
+    if not Pool.objects.exists():
+        return render(request, "web/engine_first.html", {"section": "fleet"})
+    given = {name: value for name in _GIVEN if (value := request.GET.get(name, "").replace("\0", ""))}
+    if given.get("kind") not in {None, *EngineKind.values}:
+        del given["kind"]
+    return _ENGINES.new(request, caller, given)
+
+
+@page(Role.OPERATOR)
+def edit_engine(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    row = ENGINES.get(name)
+    return _ENGINES.edit(request, caller, name, lambda fields: _moved(row, fields))
+
+
+def _moved(row: Engine, fields: Mapping[str, Any]) -> str:
+    if "pool" in fields:
+        return loss_of([row])
+    if "url" in fields:
+        return _("New requests go to the new address at once; what runs at the old one ends by itself.")
+    return ""
+
+
+@page(Role.OPERATOR)
+def delete_engine(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    note = _("Gateways send it nothing any more, and its agent no longer watches it. The process itself goes on.")
+    return _ENGINES.delete(request, caller, name, f"{note} {loss_of([ENGINES.get(name)])}".strip())
+
+
+@page(Role.OPERATOR)
+def engine_key(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    """Set its API key, without a review: a page that shows what was typed would show a secret."""
+    row = ENGINES.get(name)
+    form = EngineKeyForm(request.POST or None)
+    if form.is_bound and form.is_valid():
+        try:
+            with unit_of_work(caller.actor, form.cleaned_data["reason"]) as unit:
+                ENGINES.update(unit, name, {"api_key": form.cleaned_data["api_key"] or None})
+        except Refused as refused:
+            form.take_refusal(refused)
+        else:
+            home = reverse("web:fleet")
+            return redirect(f"{home}?change={unit.change_id}" if unit.patch else home)
+    context = {
+        "section": "fleet",
+        "trail": [(reverse("web:fleet"), _("Fleet"))],
+        "name": name,
+        "is_set": bool(row.encrypted_api_key),
+        "form": form,
+        "curl_key": curl(
+            request, "PATCH", f"/engines/{name}", query=reason_of(request), body={"api_key": "ENGINE_API_KEY"}
+        ),
+    }
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
+    return render(request, "web/engine_key.html", context, status=status)
+
+
+@page(Role.OPERATOR)
+def new_node(request: HttpRequest, caller: Caller) -> HttpResponse:
+    return _NODES.new(request, caller)
+
+
+@page(Role.OPERATOR)
+def delete_node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
+    row: Node = NODES.get(name)
+    note = _("The node leaves the fleet's page. An agent that still runs there can report no more.")
+    return _NODES.delete(request, caller, name, f"{note} {loss_of(row.engines.all())}".strip())
