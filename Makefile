@@ -30,8 +30,8 @@ $(INSTALLED): requirements.lock pyproject.toml
 	  fi
 	@[ -f $@ ] || $(PYTHON) -m venv --clear .venv
 	@rm -f $@
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 demo: env  ## Start everything on this machine and print the address and log-in

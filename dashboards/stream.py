@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from importlib import import_module
 
 import msgspec
 from asgiref.sync import sync_to_async
-from django.conf import settings
-from django.contrib.auth import get_user
 from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.translation import get_language
 from django.views.decorators.http import require_GET
 
 from controlplane.configs.events import PING
-from controlplane.core.models import User
-from controlplane.web.live import board, log_in_first, not_of_whole_fleet, stream_of
+from controlplane.web.live import board, log_in_first, logged_in, not_of_whole_fleet, stream_of
 from dashboards.asked import Asked
 from dashboards.figures import newer_points
 from dashboards.marks import News
@@ -38,7 +34,6 @@ _KEPT_EVENTS = 64
 # Of a moment in ms until the year 2286.
 _MOMENT_MAX_DIGITS = 13
 
-_sessions = import_module(settings.SESSION_ENGINE)
 _events: Shared[bytes] = Shared(_KEPT_EVENTS)
 
 
@@ -48,7 +43,7 @@ async def live(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
 
     A log-in is needed; without one EventSource does not try again.
     """
-    user = await sync_to_async(_user, thread_sensitive=False)(request)
+    user = await sync_to_async(logged_in, thread_sensitive=False)(request)
     if user is None:
         return log_in_first()
     if user.tenants is not None:
@@ -80,7 +75,7 @@ async def _stream(request: HttpRequest, asked: Asked, known_ms: int, language: s
             if time.monotonic() - looked >= LOOK_SECONDS:
                 looked = time.monotonic()
                 # Whoever is limited to some tenants meanwhile has no log-in left.
-                if await sync_to_async(_user, thread_sensitive=False)(request) is None:
+                if await sync_to_async(logged_in, thread_sensitive=False)(request) is None:
                     return
 
 
@@ -111,16 +106,6 @@ def _freed(action: Callable[..., bytes], *arguments: object) -> bytes:
     """In a thread that keeps no connection to the database: there are far fewer of these than viewers."""
     try:
         return action(*arguments)
-    finally:
-        close_old_connections()
-
-
-def _user(request: HttpRequest) -> User | None:
-    """Whose log-in the session of the request is, as the database says now."""
-    request.session = _sessions.SessionStore(request.session.session_key)
-    try:
-        user = get_user(request)
-        return user if isinstance(user, User) else None
     finally:
         close_old_connections()
 

@@ -76,13 +76,16 @@ async def _serve(x: Exchange) -> None:
 
 
 def _another_place(x: Exchange, failure: EngineFailed) -> Placement | None:
-    if x.gateway.retries.is_empty:
+    # What reached no engine was no load for any: it takes its place as if it were the first.
+    costs = failure.reason != "engine_unreachable"
+    if costs and x.gateway.retries.is_empty:
         return None
     try:
         other = x.gateway.pools.place_again(x, avoid=failure.engine)
     except Refused:
         return None
-    x.gateway.retries.spend()
+    if costs:
+        x.gateway.retries.spend()
     return other
 
 

@@ -78,7 +78,9 @@ def upload_file(request: HttpRequest) -> HttpResponse:
     """The multipart form that the tenant sent: `file`, `purpose` = batch and, if it likes, `expires_after`."""
     tenant = _tenant(request)
     try:
-        form, sent = request.POST, request.FILES.get("file")
+        # A large one is written to disk while it is read.
+        with _store_trouble():
+            form, sent = request.POST, request.FILES.get("file")
     except (MultiPartParserError, SuspiciousOperation) as error:
         raise bad_upload(f"the form cannot be read: {error}") from error
     if not isinstance(sent, UploadedFile):

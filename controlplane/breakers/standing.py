@@ -63,6 +63,11 @@ class Forced:
             for turn in turns(on_these, self._now_ms)
         ]
 
+    def holds_open(self, engine: Engine) -> bool:
+        """Whether no gateway sends it a request: one that opens it, or its pool, is stricter than all others."""
+        subjects = (("pool", engine.pool.name), ("engine", engine.name))
+        return any(each.state == "open" for subject in subjects for each in self._on.get(subject, {}).values())
+
     def standing_of(self, row: rows.Override, pool: str | None) -> Document:
         """`pool`: that of the engine which the override is on."""
         if row.expires_at <= self._now:
@@ -92,7 +97,9 @@ def shown(overrides: Sequence[rows.Override]) -> list[Document]:
 def breakers(pools: Sequence[Pool]) -> tuple[list[Document], str | None]:
     """Of each pool its thresholds, overrides and engines; and why what gateways told is missing, where it is."""
     now = timezone.now()
-    forced, told, told_of_pools = Forced(now), _told("engine", f.epoch_ms(now)), _told("pool", f.epoch_ms(now))
+    forced, told = Forced(now), _told("engine", f.epoch_ms(now))
+    # A store that does not answer is not waited for twice.
+    told_of_pools = told if told.missing else _told("pool", f.epoch_ms(now))
     gateways = sorted(Target.objects.filter(kind=TargetKind.GATEWAY, revoked_at=None).values_list("name", flat=True))
     engines: dict[str, list[Document]] = {pool.name: [] for pool in pools}
     for row in Engine.objects.filter(pool__in=pools).select_related("pool", "node").order_by("name"):
@@ -126,7 +133,7 @@ def states_query(kind: Literal["engine", "pool"]) -> str:
 
 def _told(kind: Literal["engine", "pool"], now_ms: int) -> Told:
     try:
-        samples = query.instant(states_query(kind), now_ms)
+        samples = query.instant(states_query(kind), now_ms, seconds_max=query.PAGE_SECONDS)
     except query.QueryError as error:
         return Told({}, str(error))
     labels = [sample.labels for sample in samples if math.isfinite(sample.value)]

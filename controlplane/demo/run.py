@@ -78,7 +78,7 @@ def _hints(fleet: Fleet) -> str:
     fault = python_module("simulator.gpu.fault", str(fleet.gpu_state(NODES[1])), "--gpu", "3", "xid", "79")
     return f"""
   Pages      {fleet.address}      log in as admin with the password {fleet.password}
-  Dashboard  {fleet.address}/dashboards/
+  Dashboards {fleet.address}/dashboards/
   REST       {fleet.address}/api/v1/docs
   Gateway    {fleet.gateway_address}/v1   with the key {fleet.keys["support"]} (tenant support)
   On-call    {fleet.deliveries}   gets what the webhook is told

@@ -65,7 +65,7 @@ def _kinds(rows: Iterable[GpuRow]) -> list[tuple[Gpu, int]]:
 def _links() -> dict[str, Link]:
     """Node → the slowest link between two of its GPUs, which binds an all-reduce of all."""
     try:
-        samples = query.instant(LINKS_QUERY, f.epoch_ms(timezone.now()))
+        samples = query.instant(LINKS_QUERY, f.epoch_ms(timezone.now()), seconds_max=query.PAGE_SECONDS)
     except query.QueryError as error:
         log.info("the links of GPUs are not known: %s", error)
         return {}

@@ -74,7 +74,7 @@ def _live() -> _Live:
     found: list[dict[str, float]] = []
     for promql in (NOW_QUERY, BUSIEST_QUERY):
         try:
-            samples = query.instant(promql, at)
+            samples = query.instant(promql, at, seconds_max=query.PAGE_SECONDS)
         except query.QueryError as error:
             log.info("what pools serve is not known: %s", error)
             samples = []

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db.models import Max, Q
+
 from controlplane import settings_rows
 from controlplane.configs import stages
 from controlplane.configs.convergence import State as TargetStands
@@ -13,12 +15,13 @@ from controlplane.configs.convergence import convergence, standing_with
 from controlplane.configs.stage_watch import is_healthy
 from controlplane.core.fields import epoch_ms
 from controlplane.core.idle import give_back_connection
-from controlplane.core.models import AuditEntry, TargetKind
+from controlplane.core.models import AuditEntry, Target, TargetKind
+from controlplane.fleet.models import OPEN_STATES as ACT_OPEN_STATES
 from controlplane.fleet.models import Act, Engine, Pool
 from controlplane.rollouts import candidates
 from controlplane.rollouts.conditions import requests_of
 from controlplane.rollouts.machine import WATCHED
-from controlplane.rollouts.models import Rollout
+from controlplane.rollouts.models import Kind, Rollout
 from controlplane.rollouts.observed import ActFacts, EngineFacts, Facts, Judgement, RolloutView, StepView
 from controlplane.routing.models import Route
 from controlplane.routing.services import ROUTES
@@ -26,17 +29,23 @@ from controlplane.telemetry import query
 from wire.canonical import Document
 
 _GATED = ("gate", "check")
+# Acts that end an engine's process, or its serving.
+_ENDING = ("stop", "restart", "sleep")
 # What engines call the number of GPUs that one of them takes; they multiply.
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
 
 
-def gather(row: Rollout, view: RolloutView, now: datetime) -> Facts:
-    """Raises configs.history.Damaged while the newest revision cannot be read."""
+def gather(row: Rollout, view: RolloutView, now: datetime, *, unwatched: bool = False) -> Facts:
+    """`unwatched`: as in Facts. Raises configs.history.Damaged while the newest revision cannot be read."""
     step = view.current
-    engines = {engine.name: engine for engine in _engines([*view.engines, *view.new_engines])}
+    engines = {engine.name: engine for engine in _engines(view)}
+    ending = _ending(engines)
     refusing, pending = _gateways(step)
     return Facts(
-        engines={name: engine_facts(engine, now) for name, engine in engines.items()},
+        engines={
+            name: engine_facts(engine, now, ending.get(name, ""), heard_since=row.deaf_at)
+            for name, engine in engines.items()
+        },
         routes=routes_naming(view.pool, view.new_pool) if view.new_pool else {},
         refusing=tuple(refusing),
         pending=tuple(pending),
@@ -44,18 +53,46 @@ def gather(row: Rollout, view: RolloutView, now: datetime) -> Facts:
         gate=tuple(_gate(view, step, engines)),
         stage=_stage(view, step),
         judgements=_judged(row, view, step, now),
+        unwatched=unwatched,
+        deaf=is_deaf(now),
     )
 
 
-def _engines(names: Iterable[str]) -> list[Engine]:
-    return list(Engine.objects.select_related("node", "pool").filter(name__in=list(names)).order_by("name"))
+def is_deaf(now: datetime) -> bool:
+    """Whether nobody was heard of for half the time after which a target counts as silent."""
+    heard_at = Target.objects.filter(revoked_at=None).aggregate(at=Max("last_seen_at"))["at"]
+    return heard_at is not None and now - heard_at > _silent_after() / 2
 
 
-def engine_facts(row: Engine, now: datetime) -> EngineFacts:
-    """Of an engine without a node nobody tells anything: it counts as up."""
+def _silent_after() -> timedelta:
+    return timedelta(seconds=settings_rows.TARGET_SILENT_SECONDS.read())
+
+
+def _engines(view: RolloutView) -> list[Engine]:
+    """Its own; of a restart the others of the pool as well, one of which must go on serving."""
+    wanted = Q(name__in=[*view.engines, *view.new_engines])
+    if view.kind == Kind.ROLLING_RESTART:
+        wanted |= Q(pool__name=view.pool)
+    return list(Engine.objects.select_related("node", "pool").filter(wanted).order_by("name"))
+
+
+def _ending(names: Iterable[str]) -> dict[str, str]:
+    """By engine, the act that takes it down, whoever asked for it."""
+    acts = Act.objects.filter(engine__name__in=list(names), action__in=_ENDING, state__in=ACT_OPEN_STATES)
+    return dict(acts.values_list("engine__name", "action"))
+
+
+def engine_facts(
+    row: Engine, now: datetime, ending_by: str = "", *, heard_since: datetime | None = None
+) -> EngineFacts:
+    """Of an engine without a node nobody tells anything: it counts as up.
+
+    `heard_since`: before, nobody was heard of; a node has its time from then on before it counts as silent.
+    """
     told = row.node is not None
-    silent_after = timedelta(seconds=settings_rows.TARGET_SILENT_SECONDS.read())
     heard_at = row.node.reported_at if row.node else None
+    if heard_at is not None and heard_since is not None:
+        heard_at = max(heard_at, heard_since)
     return EngineFacts(
         name=row.name,
         pool=row.pool.name,
@@ -63,7 +100,7 @@ def engine_facts(row: Engine, now: datetime) -> EngineFacts:
         held_out_by=row.held_out_by,
         cordoned=row.cordoned or bool(row.node and row.node.cordoned),
         up=row.state == "up" or not told,
-        silent=told and (heard_at is None or now - heard_at > silent_after),
+        silent=told and (heard_at is None or now - heard_at > _silent_after()),
         condition=row.condition,
         version=row.version,
         kv_capacity_tokens=row.kv_capacity_tokens,
@@ -71,6 +108,7 @@ def engine_facts(row: Engine, now: datetime) -> EngineFacts:
         allowed=frozenset(row.node.allowed_acts.get(row.name, ()) if row.node else ()),
         reported_at=row.reported_at,
         gpus=gpus_of(row),
+        ending_by=ending_by,
     )
 
 

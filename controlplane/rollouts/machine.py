@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.core.nouns import some_of
+from controlplane.rollouts.moves import moves_back
 from controlplane.rollouts.observed import Facts, RolloutView, StepView
-from controlplane.rollouts.rules import RULES, moves_back
+from controlplane.rollouts.rules import RULES
 from controlplane.rollouts.verdicts import Moves, NewAct, Verdict
 
 UNANSWERED_LOOKS_MAX = 3
@@ -53,6 +54,9 @@ class Decision:
 
 def decide(rollout: RolloutView, facts: Facts, now: datetime) -> Decision:
     """The next thing to do, which may be to wait."""
+    if facts.deaf:
+        said = "no agent and no gateway is heard of, so it waits"
+        return Decision(rollout.state, said, is_write=False, unanswered_looks=rollout.unanswered_looks)
     looks = rollout.unanswered_looks + 1 if "unanswered" in facts.judgements.values() else 0
     if rollout.state != "returning" and (why := hazard(rollout, facts, looks)):
         if neither := _nobody_serves(rollout.engines, facts):

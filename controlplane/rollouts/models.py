@@ -70,6 +70,8 @@ class Rollout(models.Model):
     writes = models.PositiveBigIntegerField(default=0)
     # Looks in a row in which a condition had no answer.
     unanswered_looks = models.PositiveIntegerField(default=0)
+    # When a look last found that the control plane hears nobody, or that nobody had looked for long.
+    deaf_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints: ClassVar = [

@@ -16,7 +16,8 @@ Judgement = Literal["holds", "broken", "too_few", "unanswered"]
 class EngineFacts:
     """`cordoned`: by people, itself or its node. `up`: it answers, as far as its agent tells; without one nobody knows.
 
-    `silent`: its node is unheard of or revoked. `allowed`: acts that its node's policy lets be done to it.
+    `silent`: its node is unheard of or revoked. `allowed`: acts that its node's policy lets be done to it. `ending_by`:
+    an act that ends its process or puts it to sleep, and that has not ended itself.
     """
 
     name: str
@@ -33,6 +34,7 @@ class EngineFacts:
     allowed: frozenset[str] = frozenset()
     reported_at: datetime | None = None
     gpus: int = 1
+    ending_by: str = ""
 
     @property
     def trouble(self) -> str:
@@ -41,6 +43,8 @@ class EngineFacts:
             return "its node is not heard of"
         if not self.up:
             return "it does not answer"
+        if self.ending_by:
+            return f"{self.ending_by} is asked of it"
         return "" if self.condition == "ok" else f"it is {self.condition}"
 
     @property
@@ -64,6 +68,8 @@ class Facts:
     """`routes`: every route that names either pool, in its public form. `refusing`, `pending`: gateways that refuse the
     configuration, and such as do not run yet what the rollout wrote last. `gate`: what stops engines from being used,
     in words. `judgements`: of the rollout's conditions, by name; `stage`: what a staged change has in common with it.
+    `unwatched`: nobody looked for so long before that what the conditions saw meanwhile is not known. `deaf`: no agent
+    and no gateway is heard of at all, which says more of the control plane than of them.
     """
 
     engines: Mapping[str, EngineFacts] = field(default_factory=dict)
@@ -74,6 +80,8 @@ class Facts:
     gate: tuple[str, ...] = ()
     judgements: Mapping[str, Judgement] = field(default_factory=dict)
     stage: str = ""
+    unwatched: bool = False
+    deaf: bool = False
 
 
 @dataclass(frozen=True)

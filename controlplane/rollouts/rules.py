@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 from controlplane.core.fields import epoch_ms
 from controlplane.core.nouns import some_of
+from controlplane.rollouts.moves import held, moves_back, moves_to, routes_to
 from controlplane.rollouts.observed import EngineFacts, Facts, RolloutView, StepView
-from controlplane.rollouts.sides import NO_ROLE, Pair, in_service, left_as, moved, turned, wanted_in_service
+from controlplane.rollouts.sides import Pair, left_as
 from controlplane.rollouts.verdicts import (
     Moves,
     NewAct,
@@ -114,9 +115,21 @@ def hold_out(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) 
         taken = sum(not engine.trouble for engine in engines if engine.name in out)
         if most is not None and taken and missing and len(missing) + taken > most:
             return waits(f"at most {most} may be out of service, and now {some_of(missing)}")
+        if most is not None and (alone := _last_ones(engines, facts)):
+            return waits(alone)
         former = {engine.name: engine.kv_capacity_tokens for engine in engines}
         return waits(f"takes {some_of(out)} out of service", moves=Moves(hold_out=out), evidence={"former": former})
     return _applied(facts) or done("no gateway sends anything there")
+
+
+def _last_ones(engines: list[EngineFacts], facts: Facts) -> str:
+    """Whether all others of their pool take no new work either, as people, spot notices and other rollouts have it."""
+    names = {engine.name for engine in engines}
+    others = [each for each in facts.engines.values() if each.name not in names]
+    serve = any(each.takes_work and not each.held_out_by for each in engines)
+    if not serve or not others or any(each.takes_work and not each.held_out_by for each in others):
+        return ""
+    return f"no other engine of the pool takes work now: {some_of([each.name for each in others])}"
 
 
 def put_back(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) -> Verdict:
@@ -204,12 +217,16 @@ def shift(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) -> 
     if facts.pending:
         return waits(f"waits for {some_of(list(facts.pending))}", evidence={"since_ms": None})
     began = since(step)
+    if began is not None and facts.unwatched:
+        return _watched_anew(now)
     if began is None:
         return waits("every gateway runs it", evidence=since_now(now), share_permille=share_permille)
     for_seconds = step.arguments["for_seconds"]
     lasted = now - began
     if lasted < timedelta(seconds=for_seconds):
         return waits(f"watched for {lasted.total_seconds():.0f} of {for_seconds} s")
+    if unknown := _unanswered(facts) or _untold(rollout, facts, began):
+        return waits(unknown)
     too_few = [name for name, judgement in facts.judgements.items() if judgement == "too_few"]
     if too_few and lasted < timedelta(seconds=PATIENCE * for_seconds):
         return waits(f"too few requests yet to judge {some_of(too_few)}")
@@ -218,6 +235,24 @@ def shift(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) -> 
         return Verdict("paused", says, evidence={"asked": True})
     said = f"went on without {some_of(too_few)}: too few requests" if too_few else "every condition held"
     return done(said if share_permille else "both sides take what the other cannot")
+
+
+def _watched_anew(now: datetime) -> Verdict:
+    return waits("nobody looked for a while: it is watched anew", evidence=since_now(now))
+
+
+def _unanswered(facts: Facts) -> str:
+    """Which conditions nobody can tell the state of now, in words: such a moment is none to go on at."""
+    names = [name for name, judgement in facts.judgements.items() if judgement == "unanswered"]
+    return f"no answer to {some_of(names)}" if names else ""
+
+
+def _untold(rollout: RolloutView, facts: Facts, began: datetime) -> str:
+    """Who serves of the new side, and whose agent has not told of it since the step holds: it may have vanished."""
+    new = [facts.engines[name] for name in rollout.new_engines if name in facts.engines]
+    serve = [engine for engine in new if engine.has_agent and not engine.held_out_by]
+    names = [engine.name for engine in serve if engine.reported_at is None or engine.reported_at <= began]
+    return f"waits for agents to tell of {some_of(names)}" if names else ""
 
 
 def _changed_by_others(rollout: RolloutView, facts: Facts) -> list[str]:
@@ -235,12 +270,16 @@ def keep_warm(rollout: RolloutView, step: StepView, facts: Facts, now: datetime)
     if changed := _changed_by_others(rollout, facts):
         return Verdict("paused", f"somebody changed {some_of(changed)} meanwhile; resume takes it as it is now")
     began = since(step)
+    if began is not None and facts.unwatched:
+        return _watched_anew(now)
     if began is None:
         return waits("the old side is kept warm", evidence=since_now(now))
     seconds = step.arguments["seconds"]
     lasted = now - began
     if lasted < timedelta(seconds=seconds):
         return waits(f"the old side is kept warm, {lasted.total_seconds():.0f} of {seconds} s")
+    if unanswered := _unanswered(facts):
+        return waits(unanswered)
     return done()
 
 
@@ -252,13 +291,17 @@ def retire(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) ->
     back = [engine.name for engine in old if engine.held_out_by == rollout.holder and leaves]
     # One that something else held out until now.
     out = [engine.name for engine in old if not engine.held_out_by and not leaves]
-    moves = Moves(_routes_to(rollout, facts, 1000, joined=False), out, back)
+    moves = Moves(routes_to(rollout, facts, 1000, joined=False), out, back)
     if moves:
         return waits("takes the old side out of the routes", moves=moves)
     if waiting := _applied(facts):
         return waiting
     if leaves:
         return done("the old side stays, and no route leads to it")
+    if ill := _new_side_fails(rollout, facts):
+        return waits(
+            f"the new side cannot serve ({ill}), so the old one is not put away; return gives it the traffic back"
+        )
     action = RETIRED_BY[how]
     able = [engine for engine in old if {"drain", action} <= engine.allowed]
     drained = by_acts(step, facts, [_drain(engine.name) for engine in able], "drain", now)
@@ -276,6 +319,14 @@ def retire(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) ->
     return done("; ".join(said) or "the old side is put away")
 
 
+def _new_side_fails(rollout: RolloutView, facts: Facts) -> str:
+    """Why none of it takes work; empty where one does."""
+    new = [facts.engines[name] for name in rollout.new_engines if name in facts.engines]
+    if any(engine.takes_work and not engine.held_out_by for engine in new):
+        return ""
+    return some_of([f"{each.name}: {each.trouble or 'it takes no new work'}" for each in new]) or "none is configured"
+
+
 def take_back(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) -> Verdict:
     """As before, in one revision; then the new side ends what it has begun."""
     moves = moves_back(rollout, facts)
@@ -283,6 +334,8 @@ def take_back(rollout: RolloutView, step: StepView, facts: Facts, now: datetime)
         return waits("gives everything back to the old side", moves=moves, share_permille=0)
     if waiting := _applied(facts):
         return waiting
+    if ending := [each for each in held(rollout, facts) if each.ending_by and not each.silent]:
+        return waits(f"waits for the end of {some_of([f'{each.ending_by} of {each.name}' for each in ending])}")
     if rollout.kind == "versioned":
         return done("the new engines are out of service")
     if rollout.kind != "red_black":
@@ -300,47 +353,6 @@ def _is_drained(engine: EngineFacts, step: StepView) -> bool:
 
 def _drain(name: str) -> NewAct:
     return NewAct(f"drain/{name}", name, "drain")
-
-
-def moves_to(rollout: RolloutView, facts: Facts, share_permille: int, *, joined: bool) -> Moves:
-    """What brings routes and engines of both sides to a share; nothing where all stand so."""
-    old = [facts.engines[name] for name in rollout.engines if name in facts.engines]
-    new = [facts.engines[name] for name in rollout.new_engines if name in facts.engines]
-    out: list[str] = []
-    back: list[str] = []
-    for side, wanted in zip((old, new), wanted_in_service(len(old), len(new), share_permille), strict=True):
-        side_out, side_back = turned(side, in_service(side, wanted, rollout.holder), rollout.holder)
-        out, back = out + side_out, back + side_back
-    return Moves(_routes_to(rollout, facts, share_permille, joined=joined), out, back)
-
-
-def moves_back(rollout: RolloutView, facts: Facts) -> Moves:
-    """What makes all as it was before the rollout, and leaves what people changed since."""
-    if rollout.kind == "red_black":
-        return moves_to(rollout, facts, 0, joined=False)
-    if rollout.kind == "versioned":
-        new = [facts.engines[name] for name in rollout.new_engines if name in facts.engines]
-        return Moves(hold_out=[engine.name for engine in new if not engine.held_out_by])
-    back = [
-        engine.name
-        for name in rollout.engines
-        if (engine := facts.engines.get(name)) and engine.held_out_by == rollout.holder and not engine.trouble
-    ]
-    return Moves(put_back=back)
-
-
-def _routes_to(
-    rollout: RolloutView, facts: Facts, share_permille: int, *, joined: bool
-) -> dict[str, dict[str, object]]:
-    """Routes that somebody led to either pool meanwhile are left alone, but on the way back none may stay behind."""
-    pair = Pair(rollout.pool, rollout.new_pool)
-    bases = {name: rollout.base.get(name) or (None if share_permille else NO_ROLE) for name in facts.routes}
-    wanted = {
-        name: moved(route, base, pair, share_permille, joined=joined)
-        for name, route in facts.routes.items()
-        if (base := bases[name]) is not None
-    }
-    return {name: fields for name, fields in wanted.items() if fields}
 
 
 RULES: Mapping[str, Rule] = {

@@ -32,7 +32,7 @@ def look_at_all() -> int:
         try:
             if standing.claim(row, timezone.now(), CLAIMED):
                 looked += 1
-                _look(row.pk)
+                _look(row.pk, timezone.now() - row.look_at)
                 Rollout.objects.filter(pk=row.pk).update(look_at=timezone.now())
         except Exception:
             # One that cannot be looked at, for whatever reason, must not keep the others waiting.
@@ -40,18 +40,24 @@ def look_at_all() -> int:
     return looked
 
 
-def _look(rollout_id: int) -> None:
-    for _ in range(DECISIONS_MAX):
+def _look(rollout_id: int, late: timedelta) -> None:
+    """`late`: for so long nobody looked, though it was due."""
+    row = standing.get(rollout_id)
+    if late > CLAIMED or facts.is_deaf(timezone.now()):
+        standing.looked(row, deaf_at=timezone.now())
+    # What conditions look back over covers as much.
+    window = timedelta(seconds=row.spec.get("watch", {}).get("window_seconds", 0))
+    for number in range(DECISIONS_MAX):
         row = standing.get(rollout_id)
-        if row.state not in OPEN_STATES or not _advance(row):
+        if row.state not in OPEN_STATES or not _advance(row, unwatched=not number and late > max(CLAIMED, window)):
             return
 
 
-def _advance(row: Rollout) -> bool:
+def _advance(row: Rollout, *, unwatched: bool) -> bool:
     """Whether something was written, so that there may be more to do."""
     view, now = standing.view(row), timezone.now()
     try:
-        seen = facts.gather(row, view, now)
+        seen = facts.gather(row, view, now, unwatched=unwatched)
     except Damaged:
         return False
     decision = machine.decide(view, seen, now)

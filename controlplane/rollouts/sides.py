@@ -128,9 +128,13 @@ def in_service(engines: Iterable[EngineFacts], wanted: int, holder: str) -> tupl
 def turned(engines: Sequence[EngineFacts], serving: Iterable[str], holder: str) -> tuple[list[str], list[str]]:
     """Who is to be held out, and who put back, so that of these engines only `serving` are in service.
 
-    What something else than `holder` holds out stays so.
+    What something else than `holder` holds out stays so, and who is being ended meanwhile: requests would be cut.
     """
     chosen = set(serving)
     out = [engine.name for engine in engines if engine.name not in chosen and not engine.held_out_by]
-    back = [engine.name for engine in engines if engine.name in chosen and engine.held_out_by == holder]
+    back = [
+        engine.name
+        for engine in engines
+        if engine.name in chosen and engine.held_out_by == holder and not engine.ending_by
+    ]
     return out, back

@@ -41,9 +41,9 @@ def turn(*, own: bool = False, seconds: float | None = None) -> Iterator[Turn]:
     Raises Unavailable, TimedOut (too many queries at once).
     """
     turns, limit = _turns(rows.METRICS_QUERIES_AT_ONCE.read(), own), float(rows.METRICS_QUERY_SECONDS.read())
-    if not turns.acquire(timeout=limit):
-        raise TimedOut("query timed out in query queue: too many queries at once")
     allowed = limit if seconds is None else min(limit, seconds)
+    if not turns.acquire(timeout=allowed):
+        raise TimedOut("query timed out in query queue: too many queries at once")
     try:
         with closing(Budget(rows.METRICS_QUERY_SAMPLES_MAX.read(), allowed, alone=_large)) as budget:
             yield Turn(reader_of(store_path()), budget)

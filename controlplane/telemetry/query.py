@@ -6,6 +6,7 @@ Both calls raise `QueryError` (promql/errors.py): BadQuery, Unsupported, Unanswe
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -19,8 +20,10 @@ from controlplane.telemetry.results import Sample, Series, samples_from, samples
 from controlplane.telemetry.shared_reads import SharedReads
 from controlplane.telemetry.upstream import Answer, UpstreamAway, call
 
-__all__ = ["QueryError", "Sample", "Series", "SharedReads", "ask", "instant", "range_"]
+__all__ = ["PAGE_SECONDS", "QueryError", "Sample", "Series", "SharedReads", "ask", "instant", "range_"]
 
+# A page does without an answer that takes longer, and says so.
+PAGE_SECONDS = 2.0
 _FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 # Source: https://prometheus.io/docs/prometheus/latest/querying/api/#format-overview
 _ERRORS_BY_TYPE: dict[str, type[QueryError]] = {
@@ -35,14 +38,17 @@ _ERRORS_BY_STATUS: dict[int, type[QueryError]] = {
 }
 
 
-def instant(promql: str, at_ms: int, *, shared: SharedReads | None = None) -> list[Sample]:
+def instant(
+    promql: str, at_ms: int, *, shared: SharedReads | None = None, seconds_max: float = math.inf
+) -> list[Sample]:
     """The value of each series at one moment (Unix time in ms). A scalar is one sample without labels.
 
-    `shared`: of several queries of one moment on the embedded store each selector is read once.
+    `shared`: of several queries of one moment on the embedded store each selector is read once. `seconds_max`: how long
+    it may take where that is less than what the settings allow.
     """
     if rows.PROMETHEUS_URL.read():
-        return samples_from(_data("query", {"query": promql, "time": at_ms / 1000}))
-    with embedded.turn(own=True) as turn:
+        return samples_from(_data("query", {"query": promql, "time": at_ms / 1000}, seconds_max))
+    with embedded.turn(own=True, seconds=seconds_max) as turn:
         value = embedded.instant(turn, promql, at_ms, shared=shared)
         if not isinstance(value, Scalar | Vector):
             raise BadQuery("give a query whose result is a scalar or an instant vector")
@@ -50,29 +56,36 @@ def instant(promql: str, at_ms: int, *, shared: SharedReads | None = None) -> li
 
 
 def range_(
-    promql: str, start_ms: int, end_ms: int, step_ms: int, *, parts: dict[str, Vector] | None = None
+    promql: str,
+    start_ms: int,
+    end_ms: int,
+    step_ms: int,
+    *,
+    parts: dict[str, Vector] | None = None,
+    seconds_max: float = math.inf,
 ) -> list[Series]:
     """The values of each series every `step_ms` from `start_ms` to `end_ms`, both included. A scalar is one series.
 
     `parts`: of several queries of the same steps on the embedded store each aggregate is worked out once, such as the
-    rates that three quantiles are of. Begin with an empty one.
+    rates that three quantiles are of. Begin with an empty one. `seconds_max`: as for `instant`.
     """
     times_ms = embedded.steps(start_ms, end_ms, step_ms)
     if rows.PROMETHEUS_URL.read():
         asked = {"query": promql, "start": start_ms / 1000, "end": end_ms / 1000, "step": step_ms / 1000}
-        return series_from(_data("query_range", asked))
-    with embedded.turn(own=True) as turn:
+        return series_from(_data("query_range", asked, seconds_max))
+    with embedded.turn(own=True, seconds=seconds_max) as turn:
         return list(series_of(embedded.ranged(turn, promql, times_ms, end_ms, parts=parts), times_ms))
 
 
-def ask(path: str, parameters: list[tuple[str, str]], *, method: str = "POST") -> Answer:
+def ask(path: str, parameters: list[tuple[str, str]], *, method: str = "POST", seconds_max: float = math.inf) -> Answer:
     """The external server's answer under …/api/v1/. An error of it is raised as the QueryError that it means."""
     url = f"{rows.PROMETHEUS_URL.read().rstrip('/')}/api/v1/{path}"
     try:
         if method == "POST":
-            answer = call("POST", url, urlencode(parameters).encode(), _FORM)
+            answer = call("POST", url, urlencode(parameters).encode(), _FORM, seconds_max=seconds_max)
         else:
-            answer = call("GET", f"{url}?{urlencode(parameters)}" if parameters else url, None, {})
+            address = f"{url}?{urlencode(parameters)}" if parameters else url
+            answer = call("GET", address, None, {}, seconds_max=seconds_max)
     except UpstreamAway as error:
         raise Unavailable(str(error)) from error
     if answer.status != HTTPStatus.OK:
@@ -80,8 +93,8 @@ def ask(path: str, parameters: list[tuple[str, str]], *, method: str = "POST") -
     return answer
 
 
-def _data(path: str, asked: Mapping[str, object]) -> Any:
-    answer = ask(path, [(name, str(value)) for name, value in asked.items()])
+def _data(path: str, asked: Mapping[str, object], seconds_max: float) -> Any:
+    answer = ask(path, [(name, str(value)) for name, value in asked.items()], seconds_max=seconds_max)
     try:
         body = json.loads(answer.body)
         if body["status"] == "success":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 import socket
 import ssl
 import threading
@@ -26,10 +27,15 @@ class Answer(NamedTuple):
     body: bytes
 
 
-def call(method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-    """One request and its whole answer, within HEADWORKS_METRICS_UPSTREAM_SECONDS. Raises UpstreamAway."""
+def call(
+    method: str, url: str, body: bytes | None, headers: Mapping[str, str], *, seconds_max: float = math.inf
+) -> Answer:
+    """One request and its whole answer, within HEADWORKS_METRICS_UPSTREAM_SECONDS, or less where that is given.
+
+    Raises UpstreamAway.
+    """
     parts = urlsplit(url)
-    seconds = rows.METRICS_UPSTREAM_SECONDS.read()
+    seconds = min(rows.METRICS_UPSTREAM_SECONDS.read(), seconds_max)
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
         context = ssl.create_default_context()

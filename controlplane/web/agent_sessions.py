@@ -10,16 +10,12 @@ from controlplane.diagnosis.models import Finding
 from controlplane.diagnosis.standing import open_findings
 from controlplane.diagnosis.texts import in_language
 from controlplane.tenants.models import SessionLimits, Tenant
-from controlplane.web.measured import Board, Numbers, Question
+from controlplane.web.measured import Board, Numbers, Question, in_last_hour
 from policy.sessions import NEAR_PERMILLE
 
 # A person reads no more; the metrics have all.
 ROWS_SHOWN, NAMES_SHOWN = 100, 10
 _REFUSED = 'headworks_gateway_requests_total{reason=~"session_.+"}'
-
-
-def _hour(series: str, by: str) -> str:
-    return f"sum by ({by}) (increase({series}[1h]))"
 
 
 def _highest(what: str) -> Question:
@@ -28,11 +24,11 @@ def _highest(what: str) -> Question:
 
 _TENANT, _REASON = ("tenant",), ("tenant", "reason")
 QUESTIONS = {
-    "begun": Question(_hour("headworks_gateway_sessions_total", "tenant"), _TENANT),
-    "near": Question(_hour("headworks_gateway_sessions_near_limit_total", "tenant, reason"), _REASON),
-    "closed": Question(_hour("headworks_gateway_sessions_closed_total", "tenant, reason"), _REASON),
-    "refused": Question(_hour(_REFUSED, "tenant, reason"), _REASON),
-    "loops": Question(_hour("headworks_gateway_repeated_tool_calls_total", "tenant"), _TENANT),
+    "begun": Question(in_last_hour("headworks_gateway_sessions_total", "tenant"), _TENANT),
+    "near": Question(in_last_hour("headworks_gateway_sessions_near_limit_total", *_REASON), _REASON),
+    "closed": Question(in_last_hour("headworks_gateway_sessions_closed_total", *_REASON), _REASON),
+    "refused": Question(in_last_hour(_REFUSED, *_REASON), _REASON),
+    "loops": Question(in_last_hour("headworks_gateway_repeated_tool_calls_total", "tenant"), _TENANT),
     "calls": _highest("calls"),
     "tokens": _highest("tokens"),
 }

@@ -89,7 +89,8 @@ def drawn_chart(drawn: evidence.Chart, now: datetime) -> Chart:
     """The hour up to `now`. What cannot be asked now says why."""
     end_ms, span_ms = epoch_ms(now), round(CHART_SPAN / timedelta(milliseconds=1))
     try:
-        series = query.range_(drawn.expr, end_ms - span_ms, end_ms, span_ms // CHART_POINTS)
+        steps = end_ms - span_ms, end_ms, span_ms // CHART_POINTS
+        series = query.range_(drawn.expr, *steps, seconds_max=query.PAGE_SECONDS)
     except query.QueryError as error:
         return Chart(drawn.expr, [], 0, "", "", None, str(error))
     values = [value for line in series for value in line.values if math.isfinite(value)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
@@ -15,7 +13,7 @@ from controlplane.breakers import standing
 from controlplane.core import fields as f
 from controlplane.fleet.models import Pool
 from controlplane.telemetry import query
-from controlplane.web.measured import Question, ask
+from controlplane.web.measured import Question, ask, one_of
 from wire.canonical import Document
 
 # In which it is looked for when a breaker was closed last, and in what steps.
@@ -174,11 +172,6 @@ def _seen(kind: str, name: str, states: Mapping[str, str | None], since: Mapping
     return found
 
 
-def one_of(names: Collection[str]) -> str:
-    """A label's value that is one of these, as PromQL matches it."""
-    return json.dumps("|".join(re.escape(name) for name in sorted(names)))
-
-
 def closed_query(kind: str, names: Collection[str]) -> str:
     """1 while a breaker was closed at a gateway, else 0."""
     return f'{_SERIES[kind]}{{state="closed",gateway!="",{kind}=~{one_of(names)}}}'
@@ -193,7 +186,8 @@ def _closed_last(subjects: Collection[tuple[str, str]]) -> dict[At, datetime]:
         if not names:
             continue
         try:
-            series = query.range_(closed_query(kind, names), now_ms - SINCE_MS, now_ms, STEP_MS)
+            steps = now_ms - SINCE_MS, now_ms, STEP_MS
+            series = query.range_(closed_query(kind, names), *steps, seconds_max=query.PAGE_SECONDS)
         except query.QueryError:
             # That they are open is known; since when is not.
             continue

@@ -7,7 +7,6 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from controlplane.core.errors import Refused
 from controlplane.tenants.services.cache_policies import ExactCacheFields, SemanticCacheFields
 from controlplane.web.alert_forms import LinesField
 from controlplane.web.grouped_forms import Group, GroupedForm, name_field
@@ -80,20 +79,17 @@ class CachePolicyForm(GroupedForm):
         typed = {name: self.cleaned_data[f"{cache}_{name}"] for name in names}
         return {name: value for name, value in typed.items() if value not in (None, "")}
 
-    def take_refusal(self, refused: Refused) -> None:
-        problems = [Problem(_at_its_field(problem.path), problem.rule, problem.message) for problem in refused.problems]
-        super().take_refusal(Refused(refused.detail, problems, code=refused.code))
+    def at_field(self, problem: Problem) -> Problem:
+        """/semantic/ttl_ms is `semantic_ttl_ms`."""
+        cache, _separator, rest = problem.path.removeprefix("/").partition("/")
+        if cache not in ("exact", "semantic") or not rest:
+            return problem
+        return Problem(f"/{cache}_{rest.partition('/')[0]}", problem.rule, problem.message)
 
     @staticmethod
     def suggested() -> dict[str, Any]:
         similarity = SemanticCacheFields.model_fields["similarity_permille"].default
         return {"exact": ExactCacheFields().model_dump(), "semantic": {}, "semantic_similarity_permille": similarity}
-
-
-def _at_its_field(path: str) -> str:
-    """`/semantic/ttl_ms` as the form calls it: `/semantic_ttl_ms`."""
-    cache, _separator, rest = path.removeprefix("/").partition("/")
-    return f"/{cache}_{rest.partition('/')[0]}" if cache in ("exact", "semantic") and rest else path
 
 
 class NewCachePolicyForm(CachePolicyForm):

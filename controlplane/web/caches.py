@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controlplane.fleet.models import Model
 from controlplane.tenants.models import CachePolicy, Tenant
-from controlplane.web.measured import Board, Numbers, Question, fresh
+from controlplane.web.measured import Board, Numbers, Question, fresh, in_last_hour
 
 _BY = ("cache", "tenant", "model")
 # A person reads no more; the metrics have all.
@@ -16,23 +16,23 @@ _MEBIBYTE = 1 << 20
 _PREFIX = "headworks_engine_prefix_cache"
 
 
-def _hour(name: str, by: str) -> str:
-    return f"sum by ({by}) (increase({name}[1h]))"
-
-
 def _of_gateways(name: str) -> Question:
-    return Question(_hour(f"headworks_gateway_{name}_total", ", ".join(_BY)), _BY)
+    return Question(in_last_hour(f"headworks_gateway_{name}_total", *_BY), _BY)
 
 
-_USED = " + ".join(_hour(f"headworks_gateway_{kind}_tokens_total", "tenant") for kind in ("prompt", "generation"))
+_USED = " + ".join(
+    in_last_hour(f"headworks_gateway_{kind}_tokens_total", "tenant") for kind in ("prompt", "generation")
+)
 QUESTIONS = {
     **{name: _of_gateways(f"cache_{name}") for name in ("lookups", "hits", "wrong_hits")},
     # Of a request that an engine answered: so much a hit saves, about.
-    "tokens_each": Question(f"({_USED}) / ({_hour('headworks_gateway_e2e_seconds_count', 'tenant')} > 0)", ("tenant",)),
+    "tokens_each": Question(
+        f"({_USED}) / ({in_last_hour('headworks_gateway_e2e_seconds_count', 'tenant')} > 0)", ("tenant",)
+    ),
     "answers": Question(f"sum by (cache) ({fresh('headworks_gateway_cache_answers')})", ("cache",)),
     "bytes": Question(f"sum({fresh('headworks_gateway_cache_bytes')})", ()),
-    "prefix_queries": Question(_hour(f"{_PREFIX}_queries_tokens_total", "pool"), ("pool",)),
-    "prefix_hits": Question(_hour(f"{_PREFIX}_hits_tokens_total", "pool"), ("pool",)),
+    "prefix_queries": Question(in_last_hour(f"{_PREFIX}_queries_tokens_total", "pool"), ("pool",)),
+    "prefix_hits": Question(in_last_hour(f"{_PREFIX}_hits_tokens_total", "pool"), ("pool",)),
 }
 board = Board("caches", QUESTIONS)
 

@@ -90,7 +90,13 @@ def change_of(request: HttpRequest) -> uuid.UUID | None:
         raise NotFound("there is no such change") from error
 
 
-def followed(caller: Caller, change_id: uuid.UUID) -> dict[str, Any]:
+def followed(request: HttpRequest, caller: Caller) -> dict[str, Any]:
+    """What a page shows of the change that its address names (`change_of`); nothing where it names none."""
+    change_id = change_of(request)
+    return told_of(caller, change_id) if change_id else {}
+
+
+def told_of(caller: Caller, change_id: uuid.UUID) -> dict[str, Any]:
     """What a page shows of a change that was just made. The targets that run it are no matter of a tenant's people."""
     return {"change": change_id, "convergence": progress_of(change_id)} if caller.tenants is None else {}
 

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from django import forms
 from django.http import HttpRequest
+
+from controlplane.core.fields import iso
 
 
 def reason_of(request: HttpRequest) -> dict[str, str]:
     """The query of a write: the reason that was typed, or a word in its place, which the page's script keeps up."""
     return {"reason": request.POST.get("reason", "").strip() or "WHY"}
+
+
+def begun(form: forms.Form, names: Collection[str] = ()) -> dict[str, Any]:
+    """What a form begins with, as a body of its REST call; the review has what was typed.
+
+    `names`: of the call's fields, where those of the form are others.
+    """
+    known = {
+        name: value for name, value in form.initial.items() if value is not None and name in (names or form.fields)
+    }
+    return {name: iso(value) if isinstance(value, datetime) else value for name, value in known.items()}
 
 
 def curl(

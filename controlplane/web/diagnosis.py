@@ -21,6 +21,7 @@ from controlplane.diagnosis.models import REVERTIBLE_STATES, Finding, Proposal, 
 from controlplane.diagnosis.standing import HISTORY, Card, changed_since, open_findings
 from controlplane.diagnosis.texts import in_language
 from controlplane.telemetry import query
+from controlplane.telemetry.promql.errors import TimedOut, Unavailable
 from controlplane.web import differences
 from controlplane.web.labels import action_label
 
@@ -158,7 +159,11 @@ def charts(finding: Finding, now: datetime) -> list[Chart]:
         if not evidence["expr"]:
             continue
         try:
-            series = query.range_(evidence["expr"], end_ms - span_ms, end_ms, span_ms // CHART_POINTS)
+            steps = end_ms - span_ms, end_ms, span_ms // CHART_POINTS
+            series = query.range_(evidence["expr"], *steps, seconds_max=query.PAGE_SECONDS)
+        except (TimedOut, Unavailable):
+            # The next would have to be waited for as long.
+            break
         except query.QueryError:
             continue
         lines = [line for line in series if _concerns(line.labels, finding)][:LINES_MAX]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Collection, Mapping
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from controlplane.web.measured import Question, soon
+from controlplane.web.measured import Question, in_last_hour, one_of, soon
 from controlplane.web.templatetags.headworks import grouped
 
 NAMED_MAX = 5
@@ -18,8 +16,7 @@ WAIT_SECONDS = 2.0
 
 def requests_query(names: Collection[str], label: str = "pool") -> str:
     """PromQL of how many requests each tenant sent to these pools, or of these classes, in the last hour."""
-    pattern = json.dumps("|".join(re.escape(name) for name in sorted(names)))
-    return f"sum by (tenant) (increase(headworks_gateway_requests_total{{{label}=~{pattern}}}[1h]))"
+    return in_last_hour(f"headworks_gateway_requests_total{{{label}=~{one_of(names)}}}", "tenant")
 
 
 def tenants_of(pools: Collection[str]) -> str:

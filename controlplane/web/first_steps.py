@@ -44,7 +44,7 @@ def _steps(engines: int, pools: int, joined: set[str]) -> Iterator[Step]:
     )  # fmt: skip
     yield Step(
         "model", _("Make a model"), _("What clients ask for by name."),
-        "web:new_model", Role.OPERATOR, pools > 0 or Model.objects.exists(),
+        "web:new_model", Role.ADMIN, pools > 0 or Model.objects.exists(),
     )  # fmt: skip
     yield Step(
         "pool", _("Make a pool"), _("Engines that serve one model, and what they promise."),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from itertools import chain
 from typing import Any, cast
@@ -28,6 +30,10 @@ from controlplane.tenants.services.tenants import TEMPORARY_LIMITS
 from controlplane.web.hours import HoursField, named_hours
 from controlplane.web.refusals import sentence
 from controlplane.web.throttle import begin_attempt, forget_failures
+from wire.problems import Problem
+
+# What a form that was opened says of the row that it changes.
+OPENED_ON = "opened_on"
 
 
 class LoginForm(AuthenticationForm):
@@ -53,11 +59,33 @@ class LoginForm(AuthenticationForm):
 
 
 class RefusableForm(forms.Form):
-    """A form that shows what a service refused at the field it is about."""
+    """A form that shows what a service refused at the field it is about.
+
+    `row`: of a form that changes one, what the row says now, by field. The page remembers what it said when it was
+    opened (parts/form_errors.html), so that the review can tell who else has changed it since.
+    """
+
+    row: Mapping[str, Any] | None = None
+
+    @property
+    def opened_on(self) -> str:
+        """Names what the row said when a person opened the form; empty where there is none."""
+        return str(self.data.get(OPENED_ON) or self._row_now())
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether the row has changed since the form was opened."""
+        return self.row is not None and self.opened_on != self._row_now()
+
+    def _row_now(self) -> str:
+        if self.row is None:
+            return ""
+        shown = {name: self.row.get(name) for name in self.fields}
+        return hashlib.sha256(json.dumps(shown, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
     def take_refusal(self, refused: Refused) -> None:
         """Put each problem at its field; what fits none at the top."""
-        for problem in refused.problems:
+        for problem in map(self.at_field, refused.problems):
             if problem.path.strip("/") in self.errors:
                 # What was typed there could not even be read, and the form says so.
                 continue
@@ -70,6 +98,10 @@ class RefusableForm(forms.Form):
                 self.add_error(field, text if field else f"{problem.path}: {text}")
         if not refused.problems:
             self.add_error(None, refused.detail)
+
+    def at_field(self, problem: Problem) -> Problem:
+        """The problem under the name of its field, where the form calls it otherwise than the service."""
+        return problem
 
 
 class ReasonForm(RefusableForm):
@@ -197,10 +229,16 @@ class JoinTokenForm(SecretForm):
     field_order = ("kind", "name", "reason")
 
 
+# Of a number that is typed: no unit here has values as long.
+_TYPED_MAX_DIGITS = 25
+
+
 class ScaledField(forms.DecimalField):
     """A whole number of small units, typed in larger ones: per mille as percent, milliseconds as seconds."""
 
     def __init__(self, scale: int, **options: Any) -> None:
+        # More, such as 1e999999999, cannot be reckoned with or written down.
+        options.setdefault("max_digits", _TYPED_MAX_DIGITS)
         super().__init__(widget=forms.TextInput(attrs={"inputmode": "decimal"}), **options)
         self._scale = scale
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from django import forms
 from django.forms import BoundField
 from django.utils.formats import number_format
-from django.utils.translation import gettext as now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.web.alert_forms import NounForm
@@ -68,7 +68,7 @@ def settings_of(form: type[GroupedForm], described: Mapping[str, Any]) -> list[S
 def _setting(bound: BoundField) -> SettingLine:
     value, field = bound.value(), bound.field
     if isinstance(value, bool):
-        return SettingLine(bound.label, "", now("yes") if value else now("no"), [])
+        return SettingLine(bound.label, "", gettext("yes") if value else gettext("no"), [])
     if isinstance(field.widget, forms.Textarea):
         lines = str(value or "").splitlines()
         return SettingLine(bound.label, bound.help_text, "" if lines else "–", lines)

@@ -172,6 +172,7 @@ ENTRY_KINDS = {
 ANNOTATIONS = {
     "summary": gettext_noop("Summary"),
     "description": gettext_noop("Description"),
+    "runbook_url": gettext_noop("Runbook"),
     "verdict": gettext_noop("Verdict"),
 }
 # Why an event opened an incident, by the name in `alerts.health`.

@@ -9,9 +9,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
+from importlib import import_module
 
 import msgspec
 from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth import get_user
 from django.db import close_old_connections
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.translation import gettext as _
@@ -32,8 +35,12 @@ LOOK_AT_LEAST_EVERY_SECONDS = 5.0
 # How soon a browser comes back.
 OPENING = b"retry: 500\n\n"
 PING_SECONDS = 10.0
-# The browser then comes back by itself, and its log-in is checked anew.
+# The log-in is looked at as often: a session that ended or was revoked ends its streams.
+LOOK_SECONDS = 5.0
+# The browser then comes back by itself.
 STREAM_SECONDS = 300.0
+
+_sessions = import_module(settings.SESSION_ENGINE)
 
 
 class Board:
@@ -115,14 +122,22 @@ board = Board(summary, hub.watch, lambda: hub.draining)
 @require_GET
 async def live(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """The stream of one browser. A log-in is needed; without one EventSource does not try again."""
-    user = await request.auser()
-    if not isinstance(user, User):
+    user = await sync_to_async(logged_in, thread_sensitive=False)(request)
+    if user is None:
         return log_in_first()
     if user.tenants is not None:
         return not_of_whole_fleet(user)
-    # Django keeps this request's thread, and what it holds, until the stream ends: give back its database connection.
-    await sync_to_async(close_old_connections)()
-    return stream_of(_events())
+    return stream_of(_events(request))
+
+
+def logged_in(request: HttpRequest) -> User | None:
+    """Whose log-in the session of the request is, as the database says now: streams ask again and again."""
+    request.session = _sessions.SessionStore(request.session.session_key)
+    try:
+        user = get_user(request)
+        return user if isinstance(user, User) else None
+    finally:
+        close_old_connections()
 
 
 def log_in_first() -> HttpResponse:
@@ -142,12 +157,18 @@ def stream_of(events: AsyncIterator[bytes]) -> StreamingHttpResponse:
     return response
 
 
-async def _events() -> AsyncIterator[bytes]:
-    ends = time.monotonic() + STREAM_SECONDS
+async def _events(request: HttpRequest) -> AsyncIterator[bytes]:
+    looked = time.monotonic()
+    ends = looked + STREAM_SECONDS
     known = b""
     async with board.viewed():
         yield OPENING
         while (left := ends - time.monotonic()) > 0 and not board.ending():
             event = await board.after(known, min(PING_SECONDS, left))
             known = event or known
+            if time.monotonic() - looked >= LOOK_SECONDS:
+                looked = time.monotonic()
+                # Whoever is limited to some tenants meanwhile has no log-in left.
+                if await sync_to_async(logged_in, thread_sensitive=False)(request) is None:
+                    return
             yield event or PING

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from django.utils.translation import gettext_noop
 
 from controlplane.telemetry import query
 from controlplane.telemetry.shared_reads import SharedReads
 
+T = TypeVar("T")
 WAIT_SECONDS = 1.0
 # What was measured before this is no answer to "how is it now".
 FRESH_SECONDS = 60
@@ -49,6 +53,16 @@ def fresh(metric: str) -> str:
     return f"({metric} and last_over_time({metric}[{FRESH_SECONDS}s]))"
 
 
+def in_last_hour(counter: str, *by: str) -> str:
+    """How much a counter grew, by these labels."""
+    return f"sum by ({', '.join(by)}) (increase({counter}[1h]))"
+
+
+def one_of(names: Collection[str]) -> str:
+    """A label's value that is one of these, as PromQL matches it."""
+    return json.dumps("|".join(re.escape(name) for name in sorted(names)))
+
+
 def ask(questions: Mapping[str, Question], at_ms: int) -> Numbers:
     """All questions about one moment (Unix time in ms). Raises QueryError."""
     shared, values = SharedReads(), {}
@@ -75,27 +89,37 @@ def soon(questions: Mapping[str, Question], wait_seconds: float = WAIT_SECONDS) 
         return Numbers(missing=str(error))
 
 
-class Board:
-    """The questions of one page, asked in a thread of its own: a store that hangs takes up no more than that one."""
+class Latest(Generic[T]):
+    """What `read` finds at a moment (Unix time in ms), in a thread of its own: a store that hangs takes up no more.
 
-    def __init__(self, name: str, questions: Mapping[str, Question]) -> None:
-        self.questions = questions
+    `missing` makes of a reason what stands for nothing found.
+    """
+
+    def __init__(self, name: str, read: Callable[[int], T], missing: Callable[[str], T]) -> None:
+        self._read, self._missing = read, missing
         self._thread = ThreadPoolExecutor(1, f"web-{name}")
         # The answer that is awaited, and the moment that it tells of.
-        self._asked: tuple[Future[Numbers], float] | None = None
+        self._asked: tuple[Future[T], float] | None = None
 
-    def get(self) -> Numbers:
-        """The numbers now, or why there are none. Never raises for the store."""
+    def get(self) -> T:
+        """The values now, or why there are none. Never raises for the store."""
         asked, now = self._asked, time.time()
         # An answer that came when no page looked any more tells of then.
         if asked is None or (asked[0].done() and now - asked[1] > FRESH_SECONDS):
-            asked = self._asked = (self._thread.submit(ask, self.questions, int(now * 1000)), now)
+            asked = self._asked = (self._thread.submit(self._read, int(now * 1000)), now)
         answer, _at = asked
         if answer not in wait([answer], WAIT_SECONDS).done:
             # The next page looks at the same answer.
-            return Numbers(missing=LATE)
+            return self._missing(LATE)
         self._asked = None
         try:
             return answer.result()
         except query.QueryError as error:
-            return Numbers(missing=str(error))
+            return self._missing(str(error))
+
+
+class Board(Latest[Numbers]):
+    """The questions of one page."""
+
+    def __init__(self, name: str, questions: Mapping[str, Question]) -> None:
+        super().__init__(name, lambda at_ms: ask(questions, at_ms), lambda why: Numbers(missing=why))

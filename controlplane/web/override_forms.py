@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.alerts.rule_file.durations import milliseconds
 from controlplane.breakers.services import EXPIRES_MAX_SECONDS
-from controlplane.core.errors import Refused
 from controlplane.fleet.models import Engine, Pool
 from controlplane.web.alert_forms import NounForm
 from wire.problems import Problem
@@ -44,7 +43,7 @@ class OverrideForm(NounForm):
             engines.setdefault(pool, []).append(name)
         groups: list[tuple[Any, list[tuple[str, Any]]]] = []
         for pool in Pool.objects.order_by("name").values_list("name", flat=True):
-            whole = (f"pool/{pool}", _now("the whole pool %(name)s") % {"name": pool})
+            whole = (f"pool/{pool}", gettext("the whole pool %(name)s") % {"name": pool})
             groups.append((pool, [whole, *((f"engine/{name}", name) for name in engines.get(pool, []))]))
         self.fields["subject"].choices = groups  # type: ignore[attr-defined]
 
@@ -54,7 +53,7 @@ class OverrideForm(NounForm):
             try:
                 cleaned["seconds"] = milliseconds(cleaned.get("typed") or "") // 1000
             except ValueError:
-                self.add_error("typed", _now("Give a time, such as 45m or 2h."))
+                self.add_error("typed", gettext("Give a time, such as 45m or 2h."))
             else:
                 self._bounded(cleaned["seconds"])
         elif "lasts" in cleaned:
@@ -63,7 +62,7 @@ class OverrideForm(NounForm):
 
     def _bounded(self, seconds: int) -> None:
         if not 1 <= seconds <= EXPIRES_MAX_SECONDS:
-            self.add_error("typed", _now("Give one second to one day."))
+            self.add_error("typed", gettext("Give one second to one day."))
 
     def values(self) -> dict[str, Any]:
         """As the REST call takes it."""
@@ -75,10 +74,6 @@ class OverrideForm(NounForm):
             "expires_in_seconds": self.cleaned_data["seconds"],
         }
 
-    def take_refusal(self, refused: Refused) -> None:
-        fields = {"subject_kind": "subject", "expires_in_seconds": "typed"}
-        problems = [
-            Problem("/" + fields.get(each.path.strip("/"), each.path.strip("/")), each.rule, each.message)
-            for each in refused.problems
-        ]
-        super().take_refusal(Refused(refused.detail, problems, code=refused.code))
+    def at_field(self, problem: Problem) -> Problem:
+        fields = {"/subject_kind": "/subject", "/expires_in_seconds": "/typed"}
+        return Problem(fields.get(problem.path, problem.path), problem.rule, problem.message)

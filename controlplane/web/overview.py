@@ -16,6 +16,7 @@ from django.db.models import Exists
 from django.utils import timezone
 
 from controlplane import settings_rows
+from controlplane.breakers.standing import Forced
 from controlplane.configs.convergence import State as TargetState
 from controlplane.configs.history import Damaged
 from controlplane.fleet.models import Engine, Pool
@@ -179,15 +180,16 @@ def _engines(now: datetime) -> Mapping[int, list[_EngineSeen]]:
     """By pool. `stands` names a field of `pool_words.Engines`."""
     found: defaultdict[int, list[_EngineSeen]] = defaultdict(list)
     silent = timedelta(seconds=settings_rows.TARGET_SILENT_SECONDS.read())
-    rows = Engine.objects.select_related("node").defer("facts", "encrypted_api_key", "error").order_by("name")
+    forced = Forced(now)
+    rows = Engine.objects.select_related("node", "pool").defer("facts", "encrypted_api_key", "error").order_by("name")
     for row in rows:
-        found[row.pool_id].append(_EngineSeen(row.name, stands(row, now, silent), row.kv_capacity_tokens))
+        found[row.pool_id].append(_EngineSeen(row.name, stands(row, now, silent, forced), row.kv_capacity_tokens))
     return found
 
 
-def stands(row: Engine, now: datetime, silent: timedelta) -> str:
+def stands(row: Engine, now: datetime, silent: timedelta, forced: Forced) -> str:
     """Whether it takes requests, by the name of the field of `pool_words.Engines` that counts it."""
-    if row.takes_no_work:
+    if row.takes_no_work or forced.holds_open(row):
         return "out"
     # What a silent agent said last says nothing of now. One that nobody watches may well serve.
     if row.node is not None and (row.node.reported_at is None or now - row.node.reported_at > silent):

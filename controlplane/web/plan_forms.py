@@ -22,7 +22,7 @@ from wire.canonical import MAX_INTEGER, Document
 from wire.problems import Problem
 
 PASTED, TYPED, MEASURED = "pasted", "typed", "measured"
-_FLEET, _KNOWN = "fleet:", "known:"
+FLEET, _KNOWN = "fleet:", "known:"
 _GIB, _GB = 2**30, 10**9
 _LINES_MAX_CHARACTERS = 5000
 
@@ -141,7 +141,7 @@ class PlanForm(RefusableForm):
         pools = list(pools)
         self._offer("model", [*KNOWN], {PASTED: _("as pasted below")})
         self._offer("weights", QUANTISATIONS, {"": _("as the file has them")})
-        of_fleet = {f"{_FLEET}{group['nodes'][0]}": _group_label(group) for group in fleet}
+        of_fleet = {f"{FLEET}{group['nodes'][0]}": _group_label(group) for group in fleet}
         of_table = {f"{_KNOWN}{gpu.name}": gpu.name for gpu in GPUS}
         self._offer("gpus", (), {**of_fleet, **of_table, TYPED: _("another, by its memory")})
         measured = {f"{MEASURED}:": _("measured of all requests")}
@@ -184,8 +184,8 @@ class PlanForm(RefusableForm):
         chosen = str(self.cleaned_data["gpus"])
         names = ("per_node", "nodes", "link")
         body: Document = {name: self.cleaned_data[name] for name in names if self.cleaned_data[name] not in (None, "")}
-        if chosen.startswith(_FLEET):
-            return {"fleet_node": chosen.removeprefix(_FLEET), **body}
+        if chosen.startswith(FLEET):
+            return {"fleet_node": chosen.removeprefix(FLEET), **body}
         if chosen.startswith(_KNOWN):
             return {"known": chosen.removeprefix(_KNOWN), **body}
         return {"memory_bytes": self.cleaned_data["memory_bytes"], **body}

@@ -8,10 +8,11 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.core.fields import default_of
-from controlplane.fleet.models import Model, Pool, StaleTelemetry, Work
+from controlplane.fleet.models import Pool, StaleTelemetry, Work
 from controlplane.fleet.services.pools import BreakerFields
 from controlplane.web.argument_fields import ArgumentsField
 from controlplane.web.grouped_forms import Group, GroupedForm, name_field
+from controlplane.web.model_forms import model_choices
 from controlplane.web.number_fields import percent, seconds, whole
 
 BREAKER = tuple(BreakerFields.model_fields)
@@ -27,10 +28,6 @@ _STALE_WORDS = {
 }
 
 
-def _models() -> list[tuple[str, str]]:
-    return [(name, name) for name in Model.objects.order_by("name").values_list("name", flat=True)]
-
-
 def _lines(rows: int = 4) -> forms.Textarea:
     return forms.Textarea(attrs={"rows": rows, "class": "code", "spellcheck": "false"})
 
@@ -38,7 +35,7 @@ def _lines(rows: int = 4) -> forms.Textarea:
 class PoolForm(GroupedForm):
     """The fields of a pool, named as in the REST call; those of its breaker stand without their group's name."""
 
-    model = forms.ChoiceField(label=_("Model"), choices=_models, help_text=_("What its engines serve."))
+    model = forms.ChoiceField(label=_("Model"), choices=model_choices, help_text=_("What its engines serve."))
     work = forms.ChoiceField(label=_("Kind of work"), choices=Work.choices)
     ttft_slo_ms = whole(_("Time to first token, at most (ms)"), empty=_("not promised"))
     tpot_slo_ms = whole(_("Time per output token, at most (ms)"), empty=_("not promised"))

@@ -15,7 +15,7 @@ from controlplane.breakers.standing import Forced
 from controlplane.fleet.models import Engine, Model, Pool
 from controlplane.routing.models import Route
 from controlplane.web import pool_readings
-from controlplane.web.measured import FRESH_SECONDS, Board, Numbers, Question, fresh, soon
+from controlplane.web.measured import FRESH_SECONDS, Board, Numbers, Question, fresh, in_last_hour, soon
 from controlplane.web.overview import stands
 from controlplane.web.pool_readings import WorkingEngine
 from controlplane.web.pool_words import Engines, Reading
@@ -192,7 +192,7 @@ def usage_questions(pool: str) -> dict[str, Question]:
     """All that is asked of one pool's last hour."""
 
     def counted(name: str, more: str = "") -> str:
-        return f"sum by (tenant) (increase(headworks_gateway_{name}_total{{pool={json.dumps(pool)}{more}}}[1h]))"
+        return in_last_hour(f"headworks_gateway_{name}_total{{pool={json.dumps(pool)}{more}}}", "tenant")
 
     tokens = f"{counted('prompt_tokens')} + {counted('generation_tokens')}"
     asked = {"requests": counted("requests"), "refused": counted("requests", ',outcome="refused"'), "tokens": tokens}
@@ -201,10 +201,10 @@ def usage_questions(pool: str) -> dict[str, Question]:
 
 def _pools(rows: list[Pool]) -> Pools:
     now, silent = timezone.now(), timedelta(seconds=settings_rows.TARGET_SILENT_SECONDS.read())
-    engines: defaultdict[int, list[tuple[Engine, str]]] = defaultdict(list)
-    for engine in Engine.objects.filter(pool__in=rows).select_related("node"):
-        engines[engine.pool_id].append((engine, stands(engine, now, silent)))
-    readings, numbers, forced = pool_readings.board.get(), board.get(), Forced(now)
+    forced, engines = Forced(now), defaultdict[int, list[tuple[Engine, str]]](list)
+    for engine in Engine.objects.filter(pool__in=rows).select_related("node", "pool"):
+        engines[engine.pool_id].append((engine, stands(engine, now, silent, forced)))
+    readings, numbers = pool_readings.board.get(), board.get()
     working = {
         row.name: [
             WorkingEngine(engine.name, engine.kv_capacity_tokens)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from controlplane.telemetry import query
+from controlplane.web.measured import FRESH_SECONDS, WAIT_SECONDS, Latest
 
 # The names of the telemetry store → what pages call the value, as (kind of owner, field).
 METRICS = {
@@ -20,9 +20,6 @@ METRICS = {
     "headworks_engine_requests_running": ("engine", "running"),
     "headworks_engine_requests_waiting": ("engine", "waiting"),
 }
-# What was measured before this is no answer to "how is it now".
-FRESH_SECONDS = 60
-WAIT_SECONDS = 1.0
 # Of a fleet whose nodes are all silent those that were asked of first; looking again brings the others.
 _EARLIER_AT_ONCE, _EARLIER_KEPT = 16, 512
 
@@ -67,31 +64,6 @@ def read(at_ms: int, node: str = "") -> Readings:
     return Readings(values)
 
 
-class Latest:
-    """Asks in a thread of its own. A store that hangs holds up neither the pages nor more than that one thread."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "web-readings")
-        # The answer that is awaited, and the moment that it tells of.
-        self._asked: tuple[Future[Readings], float] | None = None
-
-    def get(self) -> Readings:
-        """The values now, or why there are none. Never raises for the store."""
-        asked, now = self._asked, time.time()
-        # An answer that came when no page looked any more tells of then.
-        if asked is None or (asked[0].done() and now - asked[1] > FRESH_SECONDS):
-            asked = self._asked = (self._thread.submit(read, int(now * 1000)), now)
-        answer, _at = asked
-        if answer not in wait([answer], WAIT_SECONDS).done:
-            # The next page looks at the same answer.
-            return Readings(missing="the metrics store takes long to answer")
-        self._asked = None
-        try:
-            return answer.result()
-        except query.QueryError as error:
-            return Readings(missing=str(error))
-
-
 class Earlier:
     """What nodes told last before their agents fell silent. That does not change, and so is asked once for all."""
 
@@ -117,5 +89,5 @@ class Earlier:
         return found
 
 
-latest = Latest()
+latest = Latest("readings", read, lambda why: Readings(missing=why))
 earlier = Earlier()

@@ -10,7 +10,7 @@ from django import forms
 from django.db.models import Max
 from django.forms.boundfield import BoundField
 from django.http import QueryDict
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.core.errors import Refused
@@ -203,18 +203,18 @@ class RouteForm(TrialFields, NounForm):
         for place in range(self.count):
             pool, weight = cleaned.get(f"pool_{place}"), cleaned.get(f"weight_{place}")
             if pool and weight is None and f"weight_{place}" not in self.errors:
-                self.add_error(f"weight_{place}", _now("Give its share."))
+                self.add_error(f"weight_{place}", gettext("Give its share."))
             elif weight and not pool:
-                self.add_error(f"pool_{place}", _now("Choose the pool that gets this share."))
+                self.add_error(f"pool_{place}", gettext("Choose the pool that gets this share."))
         self._once("fallback")
         total = sum(cleaned.get(f"weight_{place}") or 0 for place in pools)
         if pools and not self.errors and total != 1000:
-            text = _now("The shares sum to %(total)s %%; they must sum to 100 %%.")
+            text = gettext("The shares sum to %(total)s %%; they must sum to 100 %%.")
             self.add_error(f"weight_{pools[0]}", text % {"total": f"{total / 10:g}"})
         if bool(pools) == bool(cleaned.get("reject")) and not self.errors:
-            self.add_error(None, _now("Give either pools with their shares, or the message of a refusal."))
+            self.add_error(None, gettext("Give either pools with their shares, or the message of a refusal."))
         if not cleaned.get("cascade_pool") and cleaned.get("escalate_on"):
-            self.add_error("cascade_pool", _now("Choose the pool that is asked first."))
+            self.add_error("cascade_pool", gettext("Choose the pool that is asked first."))
         return cleaned
 
     def _once(self, kind: str) -> list[int]:
@@ -224,7 +224,7 @@ class RouteForm(TrialFields, NounForm):
         for place in places:
             pool = self.cleaned_data[f"{kind}_{place}"]
             if pool in seen:
-                self.add_error(f"{kind}_{place}", _now("“%(name)s” is given twice.") % {"name": pool})
+                self.add_error(f"{kind}_{place}", gettext("“%(name)s” is given twice.") % {"name": pool})
             seen.add(pool)
         return [place for place in places if f"{kind}_{place}" not in self.errors]
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from django import forms
 from django.forms import BoundField
-from django.utils.translation import gettext as _now
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.configs.document_text import read_document
@@ -19,6 +17,7 @@ from controlplane.core.models import Target, TargetKind
 from controlplane.web.alert_forms import LinesField
 from controlplane.web.alert_rule_forms import DurationField
 from controlplane.web.forms import RefusableForm, ScaledField
+from controlplane.web.measured import one_of
 from wire.canonical import Document
 from wire.problems import Problem
 
@@ -113,7 +112,7 @@ class StageForm(RefusableForm):
         for target in typed:
             kind, _slash, name = target.partition("/")
             if kind not in TargetKind.values or not name:
-                raise forms.ValidationError(_now("Give kind and name, not “%(name)s”.") % {"name": target})
+                raise forms.ValidationError(gettext("Give kind and name, not “%(name)s”.") % {"name": target})
         return typed
 
     def clean_change(self) -> Document:
@@ -123,15 +122,15 @@ class StageForm(RefusableForm):
         cleaned = super().clean() or {}
         which = cleaned.get("which")
         if which in ("first", "share") and not cleaned.get("amount") and "amount" not in self.errors:
-            self.add_error("amount", _now("Give how many."))
+            self.add_error("amount", gettext("Give how many."))
         if which == "share" and (cleaned.get("amount") or 0) > 100:
-            self.add_error("amount", _now("Give 1 to 100."))
+            self.add_error("amount", gettext("Give 1 to 100."))
         if which == "named" and not cleaned.get("targets"):
-            self.add_error("targets", _now("Name at least one target."))
+            self.add_error("targets", gettext("Name at least one target."))
         if cleaned.get("watch") == "own" and not cleaned.get("expression"):
-            self.add_error("expression", _now("Give what is watched."))
+            self.add_error("expression", gettext("Give what is watched."))
         if cleaned.get("watch") == "failures" and cleaned.get("failures_permille") is None:
-            self.add_error("failures_permille", _now("Give a share."))
+            self.add_error("failures_permille", gettext("Give a share."))
         return cleaned
 
     def values(self) -> dict[str, Any]:
@@ -164,8 +163,16 @@ class StageForm(RefusableForm):
         expression = given["expression"] if own else failures_expression(targets, given["failures_permille"])
         return {"expression": expression, "for_seconds": given["for_ms"] // 1000}
 
-    def take_refusal(self, refused: Refused) -> None:
-        super().take_refusal(Refused(refused.detail, [_placed(each) for each in refused.problems], code=refused.code))
+    def at_field(self, problem: Problem) -> Problem:
+        steps = problem.path.strip("/").split("/")
+        known = [_PLACES[step] for step in steps if step in _PLACES]
+        # What a section refuses has its place in the change, and says which.
+        if known and steps[0] in _PLACES:
+            shown = problem.message if len(steps) == 1 or known[0] != "change" else f"{problem.path}: {problem.message}"
+            return Problem(f"/{known[-1]}", problem.rule, shown)
+        if steps[0] == "watch" and known:
+            return Problem(f"/{known[-1]}", problem.rule, problem.message)
+        return Problem("/change", problem.rule, f"{problem.path}: {problem.message}")
 
 
 def read_change(text: str) -> Document:
@@ -175,27 +182,15 @@ def read_change(text: str) -> Document:
     except Refused as refused:
         raise forms.ValidationError(refused.detail) from refused
     if not isinstance(read, dict):
-        raise forms.ValidationError(_now("Give a map of sections, such as tenants: {acme: {tpm_limit: 9000}}."))
+        raise forms.ValidationError(gettext("Give a map of sections, such as tenants: {acme: {tpm_limit: 9000}}."))
     return read
 
 
 def failures_expression(targets: list[str], most_permille: int) -> str:
     """Holds while less than this share of the requests at these gateways fails; also while there are none."""
-    names = (target.partition("/")[2] for target in targets)
-    gateways = json.dumps("|".join(re.escape(name) for name in sorted(names)))
+    names = [target.partition("/")[2] for target in targets]
+    gateways = one_of(names)
     requests, lately = f"headworks_gateway_requests_total{{gateway=~{gateways}", "[2m]"
     failed = f'sum(rate({requests},outcome="failed"}}{lately})) or vector(0)'
     everything = f"clamp_min(sum(rate({requests}}}{lately})) or vector(0), 0.001)"
     return f"({failed}) / {everything} < {most_permille / 1000:g}"
-
-
-def _placed(problem: Problem) -> Problem:
-    steps = problem.path.strip("/").split("/")
-    known = [_PLACES[step] for step in steps if step in _PLACES]
-    # What a section refuses has its place in the change, and says which.
-    if known and steps[0] in _PLACES:
-        shown = problem.message if len(steps) == 1 or known[0] != "change" else f"{problem.path}: {problem.message}"
-        return Problem(f"/{known[-1]}", problem.rule, shown)
-    if steps[0] == "watch" and known:
-        return Problem(f"/{known[-1]}", problem.rule, problem.message)
-    return Problem("/change", problem.rule, f"{problem.path}: {problem.message}")

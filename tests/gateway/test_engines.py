@@ -250,11 +250,22 @@ async def test_a_fallback_pool_takes_what_the_first_cannot(
     assert await pair.grown("headworks_gateway_requests_total", **labels) == 1
 
 
+FEW_RETRIES = {"HEADWORKS_GATEWAY_RETRY_BURST": "2", "HEADWORKS_GATEWAY_RETRY_BUDGET_PERMILLE": "0"}
+NO_BREAKER = {"minimum_requests": 1000}
+
+
 async def test_retries_stay_inside_their_budget(engine: ScriptedEngine, second_engine: ScriptedEngine, tmp_path: Path):
-    dead = f"http://127.0.0.1:{free_port()}"
-    environment = {"HEADWORKS_GATEWAY_RETRY_BURST": "2", "HEADWORKS_GATEWAY_RETRY_BUDGET_PERMILLE": "0"}
-    content = changed(configuration(dead, engine.url), pools__main__breaker={"minimum_requests": 1000})
-    async with running_gateway(tmp_path, content, environment) as gateway:
+    second_engine.behave = second_engine.failing(500)
+    content = changed(configuration(second_engine.url, engine.url), pools__main__breaker=NO_BREAKER)
+    async with running_gateway(tmp_path, content, FEW_RETRIES) as gateway:
         statuses = [await gateway.call_status(chat()) for _ in range(12)]
-    assert statuses.count(503) > 0, "the dead engine was asked first and nobody else after it"
-    assert statuses.count(200) == len(engine.bodies)
+    assert statuses.count(200) == len(engine.bodies) < 12, "one that failed was asked first, and nobody else after it"
+
+
+async def test_what_reached_no_engine_costs_the_budget_nothing(engine: ScriptedEngine, tmp_path: Path):
+    dead = f"http://127.0.0.1:{free_port()}"
+    content = changed(configuration(dead, engine.url), pools__main__breaker=NO_BREAKER)
+    async with running_gateway(tmp_path, content, FEW_RETRIES) as gateway:
+        statuses = [await gateway.call_status(chat()) for _ in range(12)]
+        assert await gateway.grown("headworks_gateway_retries_total", pool="main") > 2
+    assert statuses == [200] * 12

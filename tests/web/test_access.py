@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from django.template.loader import render_to_string
 from django.test import Client
-from django.urls import URLPattern
+from django.urls import URLPattern, reverse
 
 from controlplane.alerts.models import DeliveryState
 from controlplane.alerts.services.rules import RULES
@@ -18,6 +18,7 @@ from controlplane.core.models import AuditEntry, Role, User
 from controlplane.fleet.services import acts
 from controlplane.telemetry.writers import METRIC_WRITERS
 from controlplane.tenants import services as tenants
+from controlplane.web.navigation import GROUPS
 from controlplane.web.urls import urlpatterns
 from tests.test_pages import fetched_from_outside
 from tests.web.alerting import quiet
@@ -222,23 +223,15 @@ PAGES = {
     "cancel_what_if": ("/what-if/{what_if}/cancel/", Role.OPERATOR),
     "use_what_if": ("/what-if/{tried}/use/", Role.OPERATOR),
 }
-# Where no REST call stands: what is to be sent is known at its second step only, or there is nothing to be done.
-SILENT_PAGES = {
-    "new_tenant", "new_what_if", "edit_tenant", "give_temporary_limits", "choose_act", "ask_act", "unblock_key",
-    "uncordon_node", "uncordon_engine", "cancel_repair", "reset_repair_breaker", "edit_policy", "edit_receiver",
-    "edit_recording_rules", "reset_recording_rules", "bring_version_back", "plan_fan_out", "plan_promise",
-    "new_lever_policy", "edit_lever_policy", "new_rule", "edit_rule", "import_rules", "assign_incident",
-    "snooze_incident", "comment_on_incident", "new_silence", "edit_silence", "new_window", "edit_window",
-    "new_alert_route", "edit_alert_route", "new_inhibition", "edit_inhibition", "edit_user",
-    "edit_metric_writer",
-    "new_stage", "new_override", "new_route", "edit_route", "new_engine", "edit_engine", "new_node",
-    "new_pool", "edit_pool", "new_model", "edit_model", "new_alias", "edit_alias", "new_priority_class",
-    "edit_priority_class", "new_cache_policy", "edit_cache_policy", "new_session_limits", "edit_session_limits",
-}  # fmt: skip
 # The way in and out, the start page that only leads on, and the stream, which answers 401 (see test_live).
 OPEN_TO_ALL = {"home", "login", "logout", "set_language", "live", "oidc_begin", "oidc_callback"}
 # Who may open it depends on whose token it is (see test_people).
 OPEN_TO_ALL |= {"revoke_api_token"}
+
+AFTER_A_WRITE = (
+    "tenant", "pools", "pool", "models", "model", "priority_classes", "cache_policies", "session_limits", "routes",
+    "breakers", "stages", "targets", "fleet", "node", "acts", "model_files", "repairs", "versions", "batches",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -290,19 +283,18 @@ def test_the_table_here_names_every_page() -> None:
 
 
 # All pages in one test each: the fleet, which none of them may change, is made once.
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
 def test_a_page_opens_for_its_role_and_above_only(
-    fleet: dict[str, object], browser_of: Callable[[Role | None], Client]
+    role: Role, fleet: dict[str, object], browser_of: Callable[[Role | None], Client]
 ) -> None:
-    wrong: list[tuple[str, Role, object]] = []
-    for role in Role:
-        browser = browser_of(role)
-        for name, (path, needed) in PAGES.items():
-            answer = browser.get(path.format(**fleet))
-            refused = f"This page needs the role {needed.label}; yours is {role.label}."
-            if answer.status_code != (200 if role.covers(needed) else 403):
-                wrong.append((name, role, answer.status_code))
-            elif not role.covers(needed) and refused not in answer.content.decode():
-                wrong.append((name, role, "does not say why"))
+    browser, wrong = browser_of(role), []
+    for name, (path, needed) in PAGES.items():
+        answer = browser.get(path.format(**fleet))
+        refused = f"This page needs the role {needed.label}; yours is {role.label}."
+        if answer.status_code != (200 if role.covers(needed) else 403):
+            wrong.append((name, str(answer.status_code)))
+        elif not role.covers(needed) and refused not in answer.content.decode():
+            wrong.append((name, "does not say why"))
     assert not wrong
 
 
@@ -374,26 +366,39 @@ def test_an_unknown_address_tells_a_stranger_nothing_of_the_fleet(acme: str, out
     assert "data-live" not in page
 
 
-def test_pages_carry_the_policy_fetch_nothing_outside_and_are_not_cached(
+def test_an_admin_opens_all_which_fetch_nothing_outside_are_not_cached_and_show_a_rest_call_that_exists(
     fleet: dict[str, object], admin: Client
 ) -> None:
-    for path, _needed in PAGES.values():
-        answer = admin.get(path.format(**fleet))
-        assert fetched_from_outside(answer.content.decode()) == [], path
-        assert "script-src 'self'" in answer["Content-Security-Policy"], path
-        assert "no-store" in answer["Cache-Control"], path
-
-
-def test_each_page_shows_a_rest_call_that_exists(fleet: dict[str, object], admin: Client) -> None:
     calls = api.get_openapi_schema()["paths"].items()
     silent = set()
     for name, (page_path, _needed) in PAGES.items():
-        lines = list(_curl_lines(admin.get(page_path.format(**fleet)).content.decode()))
+        answer = admin.get(page_path.format(**fleet))
+        page = answer.content.decode()
+        assert answer.status_code == 200, name
+        assert fetched_from_outside(page) == [], name
+        assert "script-src 'self'" in answer["Content-Security-Policy"], name
+        assert "no-store" in answer["Cache-Control"], name
+        lines = list(_curl_lines(page))
         if not lines and not name.endswith(("convergence", "_panel")):
             silent.add(name)
         for method, path in lines:
             assert any(method.lower() in call for template, call in calls if _fits(template, path)), (method, path)
-    assert silent <= SILENT_PAGES
+    assert not silent
+
+
+def test_no_page_of_the_navigation_says_that_it_lies_below_another(fleet: dict[str, object], admin: Client) -> None:
+    entries = [entry.view for _label, group in GROUPS for entry in group]
+    assert [view for view in entries if 'class="crumb"' in admin.get(reverse(view)).content.decode()] == []
+
+
+def test_the_page_that_a_write_leads_to_shows_how_far_its_change_has_come(
+    fleet: dict[str, object], admin: Client
+) -> None:
+    for name in AFTER_A_WRITE:
+        path = PAGES[name][0].format(**fleet)
+        page = admin.get(f"{path}?change={fleet['change']}").content.decode()
+        assert f"/convergence/?change={fleet['change']}" in page, path
+        assert admin.get(f"{path}?change=none").status_code == 404, path
 
 
 @pytest.mark.parametrize("name", ["400.html", "500.html"])

@@ -28,7 +28,7 @@ def omar(db: None) -> User:
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/me/log-ins"), ("POST", "/me/password")])
 def test_strangers_are_told_nothing(method: str, path: str, db: None) -> None:
-    assert Rest().call(method, path, {}).status_code == 401
+    assert Rest(None).call(method, path, {}).status_code == 401
 
 
 def test_the_list_has_the_open_log_ins_of_the_caller_alone_and_no_key(omar: User) -> None:

@@ -155,7 +155,7 @@ def test_the_evidence_names_pools_and_charts_also_where_there_are_no_series(view
     incident = fault("rack-1")
     assert f'hx-get="/incidents/{incident.pk}/evidence/"' in page(viewer, f"/incidents/{incident.pk}/")
     evidence = page(viewer, f"/incidents/{incident.pk}/evidence/")
-    assert "<dd>chat</dd>" in evidence
+    assert '<dd><a href="/pools/chat/">chat</a></dd>' in evidence
     assert "rack-1: GPU temperature: no series in that hour" in evidence
 
 

@@ -19,6 +19,7 @@ from controlplane.diagnosis.services import proposals
 from controlplane.fleet.models import Pool
 from controlplane.fleet.services import POOLS
 from controlplane.telemetry import query
+from controlplane.telemetry.promql.errors import Unavailable
 from controlplane.telemetry.results import Series
 from controlplane.web.diagnosis import shown_value
 from controlplane.web.states import LOOKS
@@ -77,12 +78,29 @@ def test_a_finding_shows_evidence_against_limits_and_levers_as_diffs(db: None, v
     assert "Apply" not in page
 
 
+def test_a_store_that_does_not_answer_is_not_waited_for_at_each_piece_of_evidence(
+    db: None, viewer: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = found()
+    finding.evidence = [{**finding.evidence[0], "expr": expr} for expr in ("kv", "kv * 2")]
+    finding.save()
+    asked: list[object] = []
+
+    def hangs(promql: str, *_asked: int, **_options: float) -> list[Series]:
+        asked.append(promql)
+        raise Unavailable("it did not answer")
+
+    monkeypatch.setattr(query, "range_", hangs)
+    assert viewer.get(f"/diagnosis/findings/{finding.pk}/").status_code == 200
+    assert asked == ["kv"]
+
+
 def test_its_evidence_is_drawn_once_and_not_each_time_that_the_page_asks_anew(
     db: None, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finding = found()
     series = [Series({"pool": "kv"}, [0, 1], [0.5, 0.9]), Series({"pool": "other"}, [0, 1], [0.1, 0.1])]
-    monkeypatch.setattr(query, "range_", lambda *asked: series)
+    monkeypatch.setattr(query, "range_", lambda *_asked, **_options: series)
     address = f"/diagnosis/findings/{finding.pk}/"
     page = viewer.get(address).content.decode()
     assert len(re.findall(r"<polyline", page)) == 1

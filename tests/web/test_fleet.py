@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from datetime import timedelta
 from functools import partial
@@ -27,10 +26,8 @@ from controlplane.fleet.services import NODES
 from controlplane.telemetry import query
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
-from controlplane.web import readings
 from controlplane.web.fleet import fleet
 from tests.controlplane.telemetry.filling import store
-from tests.services import wait_for
 from tests.web.conftest import digest_of, write
 from tests.web.hardware import add_engine, fault, gpu_uuid, node
 from wire.write_body import STALE, Series
@@ -217,48 +214,7 @@ def test_without_a_store_the_page_comes_and_says_what_is_missing(
     assert "rack-1" in page
 
 
-def test_a_store_that_hangs_is_asked_once_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered, asked = threading.Event(), []
-
-    def hang(promql: str, at_ms: int) -> list[query.Sample]:
-        asked.append(at_ms)
-        answered.wait(20)
-        return [query.Sample({"__name__": "headworks_engine_requests_running", "engine": "e"}, at_ms, 2.0)]
-
-    monkeypatch.setattr(query, "instant", hang)
-    monkeypatch.setattr(readings, "WAIT_SECONDS", 0.05)
-    latest = readings.Latest()
-    assert [latest.get().missing for _ in range(3)] == ["the metrics store takes long to answer"] * 3
-    answered.set()
-    monkeypatch.setattr(readings, "WAIT_SECONDS", 20.0)
-    assert latest.get().engine("e") == {"running": 2.0}
-    assert len(asked) == 1
-
-
-def test_an_answer_that_nobody_waited_for_does_not_pass_for_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    may_answer, asked = threading.Event(), []
-
-    def answer(promql: str, at_ms: int) -> list[query.Sample]:
-        asked.append(at_ms)
-        may_answer.wait(20)
-        return [
-            query.Sample({"__name__": "headworks_engine_requests_running", "engine": "e"}, at_ms, float(len(asked)))
-        ]
-
-    monkeypatch.setattr(query, "instant", answer)
-    monkeypatch.setattr(readings, "WAIT_SECONDS", 0.05)
-    latest = readings.Latest()
-    assert latest.get().missing
-    may_answer.set()
-    wait_for(lambda: latest._asked and latest._asked[0].done(), 20, "the late answer")
-    later = time.time() + 8 * 3600
-    monkeypatch.setattr(readings, "WAIT_SECONDS", 20.0)
-    monkeypatch.setattr(time, "time", lambda: later)
-    assert latest.get().engine("e") == {"running": 2.0}
-    assert asked[1] == int(later * 1000)
-
-
-def test_fifty_nodes_cost_no_more_queries_than_three(viewer: Client) -> None:
+def test_a_dozen_nodes_cost_no_more_queries_than_three(viewer: Client) -> None:
     def queries(path: str) -> int:
         with CaptureQueriesContext(connection) as captured:
             assert viewer.get(path).status_code == 200
@@ -274,7 +230,7 @@ def test_fifty_nodes_cost_no_more_queries_than_three(viewer: Client) -> None:
     paths = [FLEET, "/fleet-panel/", "/fleet/rack-0/", "/incidents/"]
     fill(0, 3)
     few = [queries(path) for path in paths]
-    fill(3, 50)
+    fill(3, 12)
     assert [queries(path) for path in paths] == few
     assert max(few) <= 25
 

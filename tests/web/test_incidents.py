@@ -10,6 +10,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 from django.db import transaction
+from django.template.loader import render_to_string
 from django.test import Client
 from django.utils import timezone
 from django.utils.html import escape
@@ -118,16 +119,31 @@ def test_an_empty_list_knows_the_receivers_that_are_on(viewer: Client) -> None:
 @pytest.mark.parametrize(
     ("language", "says"),
     [
-        ("en", ["Description</span> XID 79 &lt;b&gt;", "Verdict</span> hardware fault", "runbook_url</span> warning"]),
+        (
+            "en",
+            [
+                "Description</span> XID 79 &lt;b&gt;",
+                "Verdict</span> hardware fault",
+                "Runbook</span> here",
+                "rack</span> warning",
+            ],
+        ),
         (
             "tr",
-            ["Açıklama</span> XID 79 &lt;b&gt;", "Değerlendirme</span> donanım arızası", "runbook_url</span> warning"],
+            [
+                "Açıklama</span> XID 79 &lt;b&gt;",
+                "Değerlendirme</span> donanım arızası",
+                "El kitabı</span> here",
+                "rack</span> warning",
+            ],
         ),
     ],
 )
 def test_annotations_that_are_known_are_said_in_words(language: str, says: list[str], viewer: Client) -> None:
     incident = fault("rack-1")
-    incident.annotations = {"description": "XID 79 <b>", "verdict": "hardware_fault", "runbook_url": "warning"}
+    incident.annotations = {
+        "description": "XID 79 <b>", "verdict": "hardware_fault", "runbook_url": "here", "rack": "warning",
+    }  # fmt: skip
     incident.save()
     page = viewer.get(f"/incidents/{incident.pk}/", headers={"accept-language": language}).content.decode()
     for text in says:
@@ -280,3 +296,10 @@ def test_a_policy_that_cannot_be_is_refused_at_its_field(field: str, typed: str,
     page = answer.content.decode()
     block = page[page.index(f'for="id_{field}"') :]
     assert 'class="errorlist"' in block[: block.index("</div>")]
+
+
+def test_pools_and_tenants_of_the_evidence_lead_to_their_pages_where_names_can_have_one() -> None:
+    concerned = {"pools": ["chat", "<b>/x"], "tenants": ["acme", "a/b"], "tenants_error": None}
+    html = render_to_string("web/parts/evidence.html", {"concerned": concerned, "charts": []})
+    assert re.findall(r'<a href="([^"]*)"', html) == ["/pools/chat/", "/tenants/acme/"]
+    assert "&lt;b&gt;/x" in html

@@ -170,6 +170,22 @@ async def test_a_stream_tells_where_the_targets_stand(acme_published: Callable[[
     }
 
 
+@pytest.mark.django_db(transaction=True)
+async def test_a_log_in_that_has_ended_ends_its_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(live, "PING_SECONDS", 0.05)
+    person = await User.objects.acreate(username="vera", role=Role.VIEWER)
+    client = AsyncClient()
+    await client.aforce_login(person)
+    answer: Any = await client.get("/live")
+    stream = answer.streaming_content
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        assert await anext(stream) == b"retry: 500\n\n"
+        assert await anext(stream)
+        await client.alogout()
+        assert [event async for event in stream] == []
+
+
 @pytest.fixture
 def acme_published() -> Callable[[], None]:
     def make() -> None:

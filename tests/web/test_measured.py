@@ -14,8 +14,9 @@ from controlplane.telemetry import query
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
 from controlplane.web import measured
-from controlplane.web.measured import LATE, Board, Question, fresh, soon
+from controlplane.web.measured import LATE, Board, Latest, Question, fresh, soon
 from tests.controlplane.telemetry.filling import store
+from tests.services import wait_for
 from wire.write_body import STALE, Series
 
 UP = {"up": Question("sum by (pool) (headworks_engine_up)", ("pool",))}
@@ -32,7 +33,6 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """A store that answers once this is set."""
     answers = threading.Event()
     monkeypatch.setattr(query, "instant", lambda *_args, **_options: answers.wait(30) and [])
-    monkeypatch.setattr(measured, "WAIT_SECONDS", 0.05)
     yield answers
     answers.set()
 
@@ -72,16 +72,40 @@ def test_a_query_that_fails_says_why() -> None:
     assert soon(wrong).missing
 
 
-def test_a_store_that_hangs_holds_up_no_page_and_one_question_alone(hanging: threading.Event) -> None:
-    board = Board("test", UP)
-    begun = time.monotonic()
-    assert {board.get().missing, board.get().missing} == {LATE}
-    assert time.monotonic() - begun < 5
-    hanging.set()
-    deadline = time.monotonic() + 10
-    while board.get().missing and time.monotonic() < deadline:
-        pass
-    assert board.get().missing == ""
+def test_a_store_that_hangs_is_asked_once_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_answer, asked = threading.Event(), list[int]()
+    board = _counting(may_answer, asked)
+    monkeypatch.setattr(measured, "WAIT_SECONDS", 0.05)
+    assert [board.get() for _ in range(3)] == [LATE] * 3
+    may_answer.set()
+    monkeypatch.setattr(measured, "WAIT_SECONDS", 20.0)
+    assert board.get() == "answer 1"
+    assert len(asked) == 1
+
+
+def test_an_answer_that_nobody_waited_for_does_not_pass_for_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_answer, asked = threading.Event(), list[int]()
+    board = _counting(may_answer, asked)
+    monkeypatch.setattr(measured, "WAIT_SECONDS", 0.05)
+    assert board.get() == LATE
+    may_answer.set()
+    wait_for(lambda: board._asked and board._asked[0].done(), 20, "the late answer")
+    later = time.time() + 8 * 3600
+    monkeypatch.setattr(measured, "WAIT_SECONDS", 20.0)
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert board.get() == "answer 2"
+    assert asked[1] == int(later * 1000)
+
+
+def _counting(may_answer: threading.Event, asked: list[int]) -> Latest[str]:
+    """Answers with how often it was asked."""
+
+    def read(at_ms: int) -> str:
+        asked.append(at_ms)
+        may_answer.wait(20)
+        return f"answer {len(asked)}"
+
+    return Latest("test", read, str)
 
 
 def test_a_question_of_one_page_is_not_waited_for_either(hanging: threading.Event) -> None:

@@ -12,22 +12,27 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.alerts.models import MaintenanceWindow, Silence
+from controlplane.breakers import services as overrides
+from controlplane.breakers.models import Override
 from controlplane.configs import publisher
 from controlplane.configs.hub import Hub, hub
 from controlplane.core.models import Role, TargetKind, User
-from controlplane.fleet.models import Engine, Node
+from controlplane.fleet.models import Engine, Node, Pool
 from controlplane.fleet.services import ENGINES, POOLS
 from controlplane.routing.services import ROUTES
 from controlplane.telemetry import query
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
 from controlplane.tenants import services as tenants
+from controlplane.web import first_steps
 from controlplane.web.firing import SHOWN
 from controlplane.web.lately import CHANGES_SHOWN, changes
 from controlplane.web.overview import overview
+from controlplane.web.pools import pool_line
 from tests.controlplane.telemetry.filling import store
 from tests.web.conftest import acknowledge, new_target, write
 from tests.web.diagnosed import found
@@ -93,6 +98,18 @@ def test_a_newcomer_sees_the_first_steps_with_what_is_done_ticked(viewer: Client
 def test_a_step_is_offered_to_whom_may_do_it(viewer: Client, admin: Client) -> None:
     assert 'href="/targets/join/"' not in seen(viewer)
     assert 'href="/targets/join/"' in seen(admin)
+
+
+def test_the_page_of_a_step_opens_for_whom_it_is_offered_and_for_nobody_below(
+    db: None, browser_of: Callable[[Role | None], Client]
+) -> None:
+    steps = first_steps.steps(engines=0, pools=0, targets=[], has_keys=False)
+    for role in Role:
+        browser = browser_of(role)
+        for step in steps:
+            opens = browser.get(reverse(step.view)).status_code == 200
+            # Keys are made on a page below that of all tenants, which everybody may read.
+            assert opens == (role.covers(step.needs) or step.name == "key"), (step.name, role)
 
 
 def test_the_steps_are_gone_once_requests_can_be_served(viewer: Client) -> None:
@@ -174,6 +191,27 @@ def test_engines_are_counted_by_what_can_be_said_of_them(db: None, facts: dict[s
     }
 
 
+@pytest.mark.parametrize(("kind", "subject", "out"), [("pool", "chat", 2), ("engine", "llama-a", 1)])
+def test_an_engine_that_a_person_keeps_from_work_by_its_breaker_is_out(
+    db: None, kind: str, subject: str, out: int
+) -> None:
+    node("rack-1", engines=["llama-a", "llama-b"])
+    force(kind, subject, "closed")
+    assert overview().pools[0].facts.engines.up == 2
+    force(kind, subject, "open")
+    line = overview().pools[0]
+    assert (line.facts.engines.out, line.facts.engines.up) == (out, 2 - out)
+    assert (line.state == "down") == (out == 2)
+    assert pool_line(Pool.objects.get(name="chat"))[0].engines.out == out
+
+
+def test_an_override_that_has_expired_keeps_nothing_from_work(db: None) -> None:
+    node("rack-1", engines=["llama-a"])
+    force("pool", "chat", "open")
+    Override.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert overview().pools[0].facts.engines.up == 1
+
+
 def test_what_a_silent_agent_said_last_says_nothing_of_now(db: None) -> None:
     node("rack-1", engines=["llama-a"])
     Node.objects.update(reported_at=timezone.now() - timedelta(hours=3))
@@ -241,6 +279,11 @@ def test_the_panel_is_what_the_page_shows(viewer: Client) -> None:
 
 def new_pool(name: str) -> None:
     write(lambda unit: POOLS.create(unit, name, {"model": MODEL}))
+
+
+def force(kind: str, subject: str, state: str) -> None:
+    body = {"subject_kind": kind, "subject": subject, "state": state, "expires_in_seconds": 600}
+    write(lambda unit: overrides.force(unit, body))
 
 
 def fill_racks(numbers: range) -> None:

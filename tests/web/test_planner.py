@@ -13,11 +13,12 @@ from django.utils import timezone
 
 from controlplane.configs.models import PoolMeans
 from controlplane.core.fields import epoch_ms
-from controlplane.fleet.models import Gpu, Node
+from controlplane.fleet.models import Engine, Gpu, Node
 from controlplane.fleet.services import ENGINES, MODELS, POOLS
 from controlplane.routing.services import ROUTES
 from controlplane.telemetry.decisions import sketches
 from controlplane.web.plan_forms import CALLS_EXAMPLE, RATES_EXAMPLE
+from controlplane.web.planned_pool import known_model
 from policy.planning.known import KNOWN
 from tests.web.conftest import write
 from wire.sketches import MINUTE_MS, Sketch, bucket_of
@@ -151,6 +152,57 @@ def test_the_fleet_s_gpus_are_offered_and_engines_stand_beside_the_estimate(chat
     row = cells(page, "llama-a")
     assert row[:3] == ["llama-a", "chat", "100,000"]
     assert row[4].startswith("+")
+
+
+def chosen(page: str, name: str) -> str:
+    """What a field of the form holds."""
+    field = re.search(rf'<(?:select name="{name}".*?</select>|input[^>]* name="{name}"[^>]*>)', page, re.DOTALL)
+    assert field, name
+    value = re.search(r'value="([^"]*)"(?: selected|[^<]*/?>$)', field[0])
+    return value[1] if value else ""
+
+
+def test_a_pool_fills_in_its_model_gpus_and_settings(chat: str, viewer: Client) -> None:
+    started = {"tensor_parallel_size": "2", "gpu_memory_utilization": "0.85", "quantization": "fp8"}
+    node = Node.objects.get(name="rack-1")
+    Engine.objects.filter(name="llama-a").update(node=node, facts={"arguments": started})
+    write(lambda unit: POOLS.update(unit, chat, {"engine_arguments": {"max-model-len": "16k"}, "tpot_slo_ms": 80}))
+    page = viewer.get(f"/planner/?pool={chat}").content.decode()
+    expected = {
+        "model": LLAMA, "weights": "fp8", "kv_cache_dtype": "bf16", "context_tokens": "16000", "gpus": "fleet:rack-1",
+        "utilisation_permille": "85", "tensor_parallel": "2", "pipeline_parallel": "", "lengths": "measured:chat",
+        "rates": "chat", "tpot_slo_ms": "80", "compare_model": LLAMA,
+    }  # fmt: skip
+    assert {name: chosen(page, name) for name in expected} == expected
+    assert "paste its config.json" not in page
+    assert f'href="/planner/?pool={chat}"' in viewer.get(f"/pools/{chat}/").content.decode()
+
+
+def test_a_pool_of_a_model_that_is_not_known_asks_for_its_file(chat: str, viewer: Client) -> None:
+    def make(unit: Any) -> None:
+        MODELS.create(unit, "own", {"max_context_tokens": 4096})
+        POOLS.create(unit, "ours", {"model": "own"})
+
+    write(make)
+    page = viewer.get("/planner/?pool=ours").content.decode()
+    assert "knows no model like own: paste its config.json" in page
+    # Nothing was measured of it yet.
+    assert (chosen(page, "lengths"), chosen(page, "rates")) == ("typed", "")
+    assert viewer.get("/planner/?pool=nobody").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B"),
+        ("qwen2.5-72b", "Qwen/Qwen2.5-72B"),
+        ("qwen2.5-7b-instruct-awq", "Qwen/Qwen2.5-7B"),
+        ("llama-3.1-80b", "pasted"),
+        ("chat", "pasted"),
+    ],
+)
+def test_a_model_is_known_by_how_its_name_begins(name: str, model: str) -> None:
+    assert known_model([name]) == model
 
 
 def test_users_become_gpus_by_call_and_by_model(viewer: Client) -> None:

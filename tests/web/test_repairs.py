@@ -67,8 +67,11 @@ def test_what_nodes_tell_is_shown_as_text(operator: Client) -> None:
 
 
 def test_an_operator_begins_what_was_only_observed(operator: Client) -> None:
-    node("rack-1")
+    node("rack-1", engines=["llama-a"])
     row = repair_of("rack-1")
+    # Whom it takes capacity from.
+    said = operator.get(f"/repairs/{row.pk}/begin/").content.decode()
+    assert "has no other engine that takes requests" in said
     confirm(operator, f"/repairs/{row.pk}/begin/")
     assert services.get(row.pk).state == State.HELD
 

@@ -62,6 +62,20 @@ def test_applying_needs_a_reason_and_keeps_the_review(acme: str, operator: Clien
     assert services.get(acme).tpm_limit == 60_000
 
 
+def test_a_form_that_someone_overtook_says_so_at_the_review(acme: str, operator: Client) -> None:
+    opened = re.search(r'name="opened_on" value="([0-9a-f]+)"', operator.get(EDIT).content.decode())
+    assert opened
+    form = {**_fields(weight="3"), "step": "review", "opened_on": opened[1]}
+    assert "Someone changed this since you opened the form." not in operator.post(EDIT, form).content.decode()
+    write(lambda unit: services.update(unit, acme, {"tpm_limit": 90_000}))
+    answer = operator.post(EDIT, form)
+    assert answer.status_code == 409
+    assert "Someone changed this since you opened the form." in answer.content.decode()
+    # It is said once: the form that the review leads back to is of now.
+    again = operator.post(EDIT, {**_fields(weight="3"), "step": "edit"}).content.decode()
+    assert opened[1] not in again
+
+
 def test_what_another_person_changed_meanwhile_is_shown_before_it_is_overwritten(acme: str, operator: Client) -> None:
     page = _review(operator, tpm_limit="20000")
     write(lambda unit: services.update(unit, acme, {"weight": 7}))

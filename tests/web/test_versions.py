@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from django.test import Client
 
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.models import CompatibilityRule, Engine, ModelVersion
 from controlplane.fleet.services import COMPATIBILITY_RULES
+from controlplane.telemetry.receiver import store_path
 from controlplane.tenants import services as tenants
 from tests.web.conftest import write
 from tests.web.hardware import node
+from tests.web.test_effects import sent
 from tests.web.versioned import passive_version
 
 
@@ -40,6 +45,13 @@ def test_an_admin_retires_a_passive_version_and_brings_it_back(version: int, adm
     assert ModelVersion.objects.get(pk=version).retired_at is None
     reasons = AuditEntry.objects.filter(noun="model version", action="update").order_by("pk")
     assert [entry.reason for entry in reasons] == ["nobody asks for it", "they do"]
+
+
+def test_retiring_says_who_still_uses_its_pools(version: int, admin: Client, settings: Any, tmp_path: Path) -> None:
+    settings.DATA_DIR = tmp_path
+    sent(store_path(), **{"chat-v1": {"acme": 300}, "chat-v2": {"search": 300}})
+    said = admin.get(f"/model-versions/{version}/retire/").content.decode()
+    assert "In the last hour acme sent" in said
 
 
 def test_what_keeps_a_version_is_said_on_its_page(version: int, acme: str, admin: Client) -> None:

@@ -20,8 +20,9 @@ from controlplane.fleet.services import acts as service
 from controlplane.web import acts as acts_read
 from controlplane.web.access import page
 from controlplane.web.act_forms import ActForm
+from controlplane.web.asked import number_in, text_in
 from controlplane.web.capacity import loss_of
-from controlplane.web.convergence import change_of, progress_of
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.labels import action_label
 from controlplane.web.views.review import Proposal, confirm, propose
@@ -45,12 +46,11 @@ _DANGEROUS = {
 
 @page()
 def acts(request: HttpRequest, caller: Caller) -> HttpResponse:
-    state, node, before = (request.GET.get(name, "").replace("\0", "") for name in ("state", "node", "before"))
+    state, node = (text_in(request, name) for name in ("state", "node"))
     state = state if state in ActState.values else ""
-    start = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else 0
+    start = number_in(request, "before") or 0
     rows, following = service.page(node=node, state=state, limit=ROWS_PER_PAGE, after=start)
     wanted = {name: value for name, value in (("state", state), ("node", node)) if value}
-    change = change_of(request)
     context: dict[str, Any] = {
         "section": "acts",
         "lines": [acts_read.ActLine(row) for row in rows],
@@ -60,15 +60,14 @@ def acts(request: HttpRequest, caller: Caller) -> HttpResponse:
         "nodes": Node.objects.order_by("name").values_list("name", flat=True),
         "paged": start > 0,
         "next_address": following and f"{reverse('web:acts')}?{urlencode({**wanted, 'before': following})}",
-        "change": change,
-        "convergence": change and progress_of(change),
+        **followed(request, caller),
         "curl_acts": curl(request, "GET", "/acts", query=wanted),
     }
     return render(request, "web/acts.html", context)
 
 
 def _subject(request: HttpRequest) -> acts_read.Subject | None:
-    engine, node = (request.GET.get(name, "").replace("\0", "") for name in ("engine", "node"))
+    engine, node = (text_in(request, name) for name in ("engine", "node"))
     return acts_read.subject_of(engine=engine, node=node)
 
 
@@ -82,6 +81,7 @@ def choose_act(request: HttpRequest, caller: Caller) -> HttpResponse:
         "offers": acts_read.offers(subject) if subject else [],
         "subjects": [] if subject else acts_read.subjects(),
         "trail": [(reverse("web:acts"), _("Acts"))],
+        "curl_act": _call(request, subject, "ACTION") if subject else curl(request, "GET", "/engines"),
     }
     return render(request, "web/act_choice.html", context)
 
@@ -121,6 +121,11 @@ def ask_act(request: HttpRequest, caller: Caller, action: str) -> HttpResponse:
         return _form_page(request, subject, action, form)
 
 
+def _call(request: HttpRequest, subject: acts_read.Subject, action: str) -> str:
+    body = {"action": action, subject.field: subject.name}
+    return curl(request, "POST", "/acts", query=reason_of(request), body=body)
+
+
 def _note(subject: acts_read.Subject, action: str) -> str:
     note = _("The node's agent does it once, or says why it does not: its own policy has the last word.")
     if action not in _DANGEROUS:
@@ -146,6 +151,7 @@ def _form_page(request: HttpRequest, subject: acts_read.Subject, action: str, fo
         "title": _title(subject, action),
         "why_not": why_not,
         "trail": _trail(subject),
+        "call_line": _call(request, subject, action),
     }
     return render(request, "web/act_form.html", context, status=HTTPStatus.UNPROCESSABLE_ENTITY if refused else 200)
 

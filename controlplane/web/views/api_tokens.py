@@ -16,6 +16,7 @@ from controlplane.core.models import ApiToken, Role
 from controlplane.core.scope import any_of_theirs
 from controlplane.core.security import Caller
 from controlplane.web.access import page
+from controlplane.web.asked import number_in
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.people import token_lines
 from controlplane.web.people_forms import NewTokenForm
@@ -29,8 +30,7 @@ _ID_MAX = 2**63 - 1
 @page(judge=any_of_theirs)
 def api_tokens_page(request: HttpRequest, caller: Caller) -> HttpResponse:
     everyone = bool(request.GET.get("everyone")) and _may_see_all(caller)
-    after = request.GET.get("after", "")
-    start = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else 0
+    start = number_in(request, "after") or 0
     rows, following = api_tokens.page(None if everyone else caller.user, ROWS_PER_PAGE, start)
     address = reverse("web:api_tokens")
     context = {

@@ -13,6 +13,7 @@ from controlplane.core.audit_export import CONTENT_TYPES
 from controlplane.core.scope import any_of_theirs
 from controlplane.core.security import Caller
 from controlplane.web.access import page
+from controlplane.web.asked import number_in
 from controlplane.web.audit import lines
 from controlplane.web.audit_forms import AuditForm
 from controlplane.web.curl import curl
@@ -24,8 +25,7 @@ _FORMATS = {"csv": "CSV", "jsonl": "JSON Lines"}
 @page(judge=any_of_theirs)
 def audit(request: HttpRequest, caller: Caller) -> HttpResponse:
     form = AuditForm(request.GET, whole_fleet=caller.tenants is None)
-    before = request.GET.get("before", "")
-    start = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else 0
+    start = number_in(request, "before") or 0
     wanted = form.asked()
     rows, following = (
         service.page(form.search.entries(caller.tenants), ROWS_PER_PAGE, start) if form.is_valid() else ([], None)

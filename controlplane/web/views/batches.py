@@ -17,7 +17,8 @@ from controlplane.core.models import Role
 from controlplane.core.scope import any_of_theirs
 from controlplane.core.security import Caller
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, progress_of
+from controlplane.web.asked import text_in
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.states import look_of
 from controlplane.web.views.review import Proposal, confirm
@@ -55,12 +56,11 @@ class Line(NamedTuple):
 
 @page(judge=any_of_theirs)
 def batches(request: HttpRequest, caller: Caller) -> HttpResponse:
-    status, tenant, before = (request.GET.get(name, "").replace("\0", "") for name in ("status", "tenant", "before"))
+    status, tenant, before = (text_in(request, name) for name in ("status", "tenant", "before"))
     status = status if status in Status.values else ""
     rows, more = service.page(caller.tenants, limit=ROWS_PER_PAGE, after=before, status=status, tenant=tenant)
     wanted = {name: value for name, value in (("status", status), ("tenant", tenant)) if value}
     following = urlencode({**wanted, "before": rows[-1].pk}) if more else None
-    change = change_of(request)
     context: dict[str, Any] = {
         "section": "batches",
         "lines": [Line(row) for row in rows],
@@ -69,8 +69,7 @@ def batches(request: HttpRequest, caller: Caller) -> HttpResponse:
         "statuses": [(value, look_of(value).label) for value in Status.values],
         "paged": bool(before),
         "next_address": following and f"{reverse('web:batches')}?{following}",
-        "change": change,
-        "convergence": change and progress_of(change),
+        **followed(request, caller),
         "curl_batches": curl(request, "GET", "/batches", query=wanted),
     }
     return render(request, "web/batches.html", context)

@@ -16,8 +16,9 @@ from controlplane.core.security import Caller
 from controlplane.fleet.models import Engine
 from controlplane.fleet.services import POOLS
 from controlplane.web.access import page
+from controlplane.web.asked import text_in
 from controlplane.web.breakers import standing_of
-from controlplane.web.convergence import change_of, followed
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.effects import tenants_of
 from controlplane.web.in_force import in_force
@@ -32,14 +33,14 @@ HISTORY_ROWS, POOLS_A_PAGE, NAME_MAX = 30, 50, 63
 
 @page()
 def breakers(request: HttpRequest, caller: Caller) -> HttpResponse:
-    change, after = change_of(request), _after(request)
+    after = _after(request)
     context: dict[str, Any] = {
         "section": SECTION,
         **_standing(after),
         "after": after,
         "history": AuditEntry.objects.filter(noun=OVERRIDES.noun).order_by("-pk")[:HISTORY_ROWS],
         "curl_breakers": curl(request, "GET", "/breakers"),
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
     }
     return render(request, "web/breakers.html", context)
 
@@ -52,7 +53,7 @@ def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 
 def _after(request: HttpRequest) -> str:
-    return request.GET.get("after", "")[:NAME_MAX].replace("\0", "")
+    return text_in(request, "after")[:NAME_MAX]
 
 
 def _standing(after: str) -> dict[str, Any]:

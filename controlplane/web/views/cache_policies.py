@@ -15,7 +15,7 @@ from controlplane.tenants.services import CACHE_POLICIES
 from controlplane.web.access import page
 from controlplane.web.cache_forms import CachePolicyForm, NewCachePolicyForm
 from controlplane.web.caches import caches
-from controlplane.web.convergence import change_of, followed
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
 from controlplane.web.panels import shared_panel
 from controlplane.web.views.noun_pages import NounPages
@@ -28,11 +28,10 @@ _PAGES = NounPages(
 
 @page()
 def cache_policies(request: HttpRequest, caller: Caller) -> HttpResponse:
-    change = change_of(request)
     context: dict[str, Any] = {
         "section": "cache_policies",
         "caches_now": caches(),
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
         "curl_policies": curl(request, "GET", "/cache-policies"),
     }
     return render(request, "web/cache_policies.html", context)

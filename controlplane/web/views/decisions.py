@@ -24,6 +24,7 @@ from controlplane.telemetry.decisions import log
 from controlplane.telemetry.settings_rows import DECISIONS_KEEP_HOURS
 from controlplane.tenants.models import Tenant
 from controlplane.web.access import page
+from controlplane.web.asked import number_in, text_in
 from controlplane.web.curl import curl
 from controlplane.web.decisions import stage_label, told
 from controlplane.web.quantities import lasted
@@ -36,9 +37,8 @@ SPANS = (5, 15, 60, 360, 1440)
 
 @page(judge=any_of_theirs)
 def decisions(request: HttpRequest, caller: Caller) -> HttpResponse:
-    given = {name: request.GET.get(name, "").replace("\0", "") for name in (*FILTERS, "after")}
-    start = given.pop("after")
-    after = int(start) if start.isascii() and start.isdigit() and len(start) < 19 else 0
+    given = {name: text_in(request, name) for name in FILTERS}
+    after = number_in(request, "after") or 0
     minutes = request.GET.get("minutes", "")
     span = timedelta(minutes=int(minutes)) if minutes in map(str, SPANS) else None
     since = None if span is None else timezone.now() - span

@@ -30,8 +30,9 @@ from controlplane.diagnosis.services.policies import LEVER_POLICIES
 from controlplane.diagnosis.texts import in_language
 from controlplane.web import diagnosis as shown
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, progress_of
-from controlplane.web.curl import curl, reason_of
+from controlplane.web.asked import number_in
+from controlplane.web.convergence import followed
+from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.diagnosis_forms import LeverPolicyForm, NewLeverPolicyForm
 from controlplane.web.views.review import Proposal, confirm, propose
 
@@ -90,7 +91,6 @@ def diagnosis(request: HttpRequest, caller: Caller) -> HttpResponse:
 @page()
 def finding(request: HttpRequest, caller: Caller, finding_id: int) -> HttpResponse:
     row, now = standing.get(finding_id), timezone.now()
-    change = change_of(request)
     context = {
         "section": "diagnosis",
         "finding": row,
@@ -104,8 +104,7 @@ def finding(request: HttpRequest, caller: Caller, finding_id: int) -> HttpRespon
         "chart_width": shown.CHART_WIDTH,
         "chart_height": shown.CHART_HEIGHT,
         "levers": [shown.lever_line(lever) for lever in row.proposals.all()],
-        "change": change,
-        "convergence": change and progress_of(change),
+        **followed(request, caller),
         "trail": _trail(),
         "curl_finding": curl(request, "GET", f"/diagnosis/findings/{finding_id}"),
     }
@@ -160,8 +159,7 @@ def numbers_of(lever: Lever) -> str:
 @page()
 def levers(request: HttpRequest, caller: Caller) -> HttpResponse:
     """What levers were offered, and what became of them; the policies that apply some by themselves."""
-    before = request.GET.get("before", "")
-    start = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    start = number_in(request, "before")
     rows, following = standing.page_proposals(limit=ROWS_PER_PAGE, after=start)
     context = {
         "section": "diagnosis",
@@ -195,6 +193,7 @@ def new_lever_policy(request: HttpRequest, caller: Caller) -> HttpResponse:
 def edit_lever_policy(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     current = LEVER_POLICIES.describe(LEVER_POLICIES.get(name))
     form = LeverPolicyForm(request.POST or None, initial=LeverPolicyForm.shown(current))
+    form.row = current
 
     def values() -> dict[str, Any]:
         return {field: value for field, value in form.values().items() if value != current[field]}
@@ -255,7 +254,9 @@ def _policy_page(
         except Refused as refused:
             form.take_refusal(refused)
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
+    call_line = curl(request, *line, query=reason_of(request), body=begun(form))
     context = {"section": "diagnosis", "form": form, "title": title, "trail": _trail_of_levers()}
+    context["call_line"] = call_line
     return render(request, "web/lever_policy_form.html", context, status=status)
 
 

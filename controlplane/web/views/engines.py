@@ -19,6 +19,7 @@ from controlplane.core.security import Caller
 from controlplane.fleet.models import Engine, EngineKind, Node, Pool
 from controlplane.fleet.services import ENGINES, NODES
 from controlplane.web.access import page
+from controlplane.web.asked import text_in
 from controlplane.web.capacity import loss_of
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.engine_forms import EngineForm, EngineKeyForm, NewEngineForm, NewNodeForm
@@ -40,7 +41,7 @@ _GIVEN = ("name", "pool", "node", "url", "kind", "served_model")
 def new_engine(request: HttpRequest, caller: Caller) -> HttpResponse:
     if not Pool.objects.exists():
         return render(request, "web/engine_first.html", {"section": "fleet"})
-    given = {name: value for name in _GIVEN if (value := request.GET.get(name, "").replace("\0", ""))}
+    given = {name: value for name in _GIVEN if (value := text_in(request, name))}
     if given.get("kind") not in {None, *EngineKind.values}:
         del given["kind"]
     return _ENGINES.new(request, caller, given)

@@ -25,7 +25,7 @@ from controlplane.web import xids
 from controlplane.web.access import page
 from controlplane.web.acts import ActLine
 from controlplane.web.capacity import loss_of
-from controlplane.web.convergence import change_of, progress_of
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.fleet_search import Wanted, shown_of
 from controlplane.web.panels import shared_panel
@@ -42,12 +42,10 @@ OPEN_ACT_ROWS = 20
 @page()
 def fleet(request: HttpRequest, caller: Caller) -> HttpResponse:
     wanted = Wanted.of(request.GET.dict())
-    change = change_of(request)
     context = {
         "section": "fleet",
         **_now(wanted),
-        "change": change,
-        "convergence": change and progress_of(change),
+        **followed(request, caller),
         "curl_fleet": curl(request, "GET", "/nodes"),
     }
     return render(request, "web/fleet.html", context)
@@ -68,7 +66,6 @@ def _now(wanted: Wanted) -> dict[str, Any]:
 @page()
 def node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     line, readings_missing = fleet_read.node_line(NODES.get(name))
-    change = change_of(request)
     as_of = line.silent_since or timezone.now()
     links = topology(name, line.gpus, f.epoch_ms(as_of))
     context: dict[str, Any] = {
@@ -83,8 +80,7 @@ def node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
         "open_acts": [ActLine(row) for row in _open_acts(line.row)],
         "events": NodeEvent.objects.filter(node=name).order_by("-at", "-pk")[:EVENT_ROWS],
         "history": AuditEntry.objects.filter(noun="node", key=name).order_by("-pk")[:HISTORY_ROWS],
-        "change": change,
-        "convergence": change and progress_of(change),
+        **followed(request, caller),
         "curl_node": curl(request, "GET", f"/nodes/{name}"),
         "found_engines": [
             _found_line(request, number, found, name) for number, found in enumerate(line.row.found_engines)

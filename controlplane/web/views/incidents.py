@@ -27,6 +27,7 @@ from controlplane.web import alert_rules
 from controlplane.web import incidents as incidents_read
 from controlplane.web.access import page
 from controlplane.web.alert_forms import AssignForm, CommentForm, NounForm, SnoozeForm
+from controlplane.web.asked import number_in, text_in
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.views.noun_pages import Frame, ask
 from controlplane.web.views.policy import policy_card
@@ -49,10 +50,8 @@ class EntryLine(NamedTuple):
 
 @page()
 def incidents(request: HttpRequest, caller: Caller) -> HttpResponse:
-    names = ("state", "node", "severity", "pool", "acknowledged", "before")
-    given = {name: request.GET.get(name, "").replace("\0", "") for name in names}
-    before = given.pop("before")
-    start = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    given = {name: text_in(request, name) for name in ("state", "node", "severity", "pool", "acknowledged")}
+    start = number_in(request, "before")
     for name, known in (("state", IncidentState.values), ("severity", Severity.values), ("acknowledged", SEEN)):
         given[name] = given[name] if given[name] in known else ""
     found = incidents_read.page(_wanted(given), start)

@@ -19,7 +19,7 @@ from controlplane.tenants import services
 from controlplane.tenants.key_keepers import keeper
 from controlplane.tenants.models import TenantKey
 from controlplane.web.access import page
-from controlplane.web.convergence import followed
+from controlplane.web.convergence import told_of
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import NewKeyForm, RotateKeyForm
 from controlplane.web.views.review import Proposal, confirm
@@ -37,7 +37,7 @@ def new_key(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
         return services.create_key(unit, name, {"label": form.cleaned_data["label"], "expires_at": expires_at})[1]
 
     def shown(unit: UnitOfWork) -> dict[str, Any]:
-        return followed(caller, unit.change_id)
+        return told_of(caller, unit.change_id)
 
     frame: dict[str, Any] = {
         "section": "tenants",
@@ -59,7 +59,7 @@ def rotate_key(request: HttpRequest, caller: Caller, name: str, key_id: int) -> 
         return services.rotate_key(unit, key.pk, {"overlap_seconds": form.cleaned_data["overlap_seconds"]})[1]
 
     def shown(unit: UnitOfWork) -> dict[str, Any]:
-        return followed(caller, unit.change_id)
+        return told_of(caller, unit.change_id)
 
     body = {"overlap_seconds": 86_400}
     frame: dict[str, Any] = {

@@ -17,6 +17,7 @@ from controlplane.core.security import Caller
 from controlplane.telemetry.models import MetricWriter
 from controlplane.telemetry.writers import METRIC_WRITERS
 from controlplane.web.access import page
+from controlplane.web.asked import text_in
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.views.noun_pages import NounPages
 from controlplane.web.views.secret import secret_page
@@ -31,7 +32,7 @@ _PAGES = NounPages(
 
 @page()
 def metric_writers(request: HttpRequest, caller: Caller) -> HttpResponse:
-    after = request.GET.get("after", "").replace("\0", "")
+    after = text_in(request, "after")
     rows, following = METRIC_WRITERS.page(ROWS_PER_PAGE, after)
     context = {
         "section": "metric_writers",

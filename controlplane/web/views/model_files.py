@@ -16,7 +16,8 @@ from controlplane.core.security import Caller
 from controlplane.fleet.services import MODELS
 from controlplane.fleet.services import model_files as service
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, progress_of
+from controlplane.web.asked import text_in
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.labels import action_label
 from controlplane.web.model_files import model_lines
@@ -28,12 +29,10 @@ _ACTIONS = {"fetch": "fetch_model", "check": "check_model"}
 
 @page()
 def model_files(request: HttpRequest, caller: Caller) -> HttpResponse:
-    change = change_of(request)
     context = {
         "section": "fleet",
         "models": model_lines(),
-        "change": change,
-        "convergence": change and progress_of(change),
+        **followed(request, caller),
         "curl_files": curl(request, "GET", "/model-files"),
     }
     return render(request, "web/model_files.html", context)
@@ -45,7 +44,7 @@ def ask_model_files(request: HttpRequest, caller: Caller, verb: str) -> HttpResp
     if verb not in _ACTIONS:
         raise NotFound(_("There is no such act. Choose an engine or a node first, then what to do."))
     action = cast(Literal["fetch_model", "check_model"], _ACTIONS[verb])
-    model = MODELS.get(request.GET.get("model", "").replace("\0", "")).name
+    model = MODELS.get(text_in(request, "model")).name
     back, body = reverse("web:model_files"), {"model": model}
 
     def ask(unit: UnitOfWork) -> None:

@@ -17,7 +17,7 @@ from controlplane.fleet.services import ALIASES, MODELS
 from controlplane.web import pools as pools_read
 from controlplane.web import served_models
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, followed
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
 from controlplane.web.effects import tenants_of
 from controlplane.web.grouped_forms import settings_of
@@ -38,11 +38,10 @@ _ALIASES = NounPages(
 
 @page()
 def models(request: HttpRequest, caller: Caller) -> HttpResponse:
-    change = change_of(request)
     context = {
         "section": "models",
         "models_now": served_models.models(),
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
         "curl_models": curl(request, "GET", "/models"),
         "curl_aliases": curl(request, "GET", "/aliases"),
     }
@@ -52,7 +51,6 @@ def models(request: HttpRequest, caller: Caller) -> HttpResponse:
 @page()
 def model(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     row = MODELS.get(name)
-    change = change_of(request)
     aliases = list(row.aliases.order_by("name").values_list("name", flat=True))
     version = ModelVersion.objects.filter(model=row).first()
     context: dict[str, Any] = {
@@ -68,7 +66,7 @@ def model(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
         "history": AuditEntry.objects.filter(Q(noun="model", key=name) | Q(noun="alias", key__in=aliases)).order_by(
             "-pk"
         )[:HISTORY_ROWS],
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
         "curl_model": curl(request, "GET", f"/models/{name}"),
     }
     return render(request, "web/model.html", context)

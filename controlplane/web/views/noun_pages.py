@@ -18,7 +18,7 @@ from controlplane.core.errors import Refused
 from controlplane.core.nouns import Noun
 from controlplane.core.security import Caller
 from controlplane.web.alert_forms import NounForm
-from controlplane.web.curl import curl, reason_of
+from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.views.review import Proposal, confirm, propose
 
 # What the review says that the fields which change will do to whom; empty: nothing that needs a word.
@@ -53,11 +53,13 @@ class NounPages:
 
         done = self._of(form.cleaned_data["name"] if form.is_bound and form.is_valid() else "")
         frame = Frame(self.section, str(self.new_title), self._trail(), done, template=self.template)
-        return ask(request, caller, form, frame, create, ("POST", self.path), form.values)
+        begins = {"name": "NAME", **begun(form, self.noun.fields.model_fields)}
+        return ask(request, caller, form, frame, create, ("POST", self.path), form.values, begins)
 
     def edit(self, request: HttpRequest, caller: Caller, name: str, effect: Effect | None = None) -> HttpResponse:
         current = self.noun.describe(self.noun.get(name))
         form = self.form(request.POST or None, initial=current)
+        form.row = current
 
         def changed() -> dict[str, Any]:
             return {field: value for field, value in form.values().items() if value != current[field]}
@@ -68,7 +70,8 @@ class NounPages:
         title, done = _("Change %(name)s") % {"name": name}, self._of(name)
         note = None if effect is None else lambda: effect(changed())
         frame = Frame(self.section, title, self._trail(name), done, note, self.template)
-        return ask(request, caller, form, frame, change, ("PATCH", f"{self.path}/{name}"), changed)
+        begins = begun(form, self.noun.fields.model_fields)
+        return ask(request, caller, form, frame, change, ("PATCH", f"{self.path}/{name}"), changed, begins)
 
     def delete(self, request: HttpRequest, caller: Caller, name: str, note: str) -> HttpResponse:
         self.noun.get(name)
@@ -116,8 +119,12 @@ def ask(
     action: Callable[[UnitOfWork], Any],
     call: tuple[str, str],
     body: Callable[[], dict[str, Any]],
+    begins: dict[str, Any] | None = None,
 ) -> HttpResponse:
-    """Show a form, then what it would change, then carry that out. `call` and `body`: the REST call that does it."""
+    """Show a form, then what it would change, then carry that out. `call` and `body`: the REST call that does it.
+
+    `begins`: its body before anything is typed, where that is not as the form has it.
+    """
     if request.method == "POST" and form.is_valid() and request.POST.get("step") != "edit":
         line = curl(request, *call, query=reason_of(request), body=body())
         note = frame.note() if frame.note else ""
@@ -132,5 +139,7 @@ def ask(
     # Until it is done, a new row has no page to go back to.
     back = frame.trail[-1][0]
     context = {"section": frame.section, "trail": frame.trail, "title": frame.title, "done": back, "form": form}
+    first = begun(form) if begins is None else begins
+    context["call_line"] = curl(request, *call, query=reason_of(request), body=first)
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
     return render(request, frame.template, context, status=status)

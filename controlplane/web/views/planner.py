@@ -13,12 +13,14 @@ from django.utils.translation import gettext as _
 from controlplane.core.errors import Refused
 from controlplane.core.security import Caller
 from controlplane.fleet.models import Model, Pool
+from controlplane.fleet.services import POOLS
 from controlplane.planner import fleet_gpus, plans, promises
 from controlplane.tenants.models import Tenant
 from controlplane.web.access import page
 from controlplane.web.curl import curl
 from controlplane.web.forms import RefusableForm
-from controlplane.web.plan_forms import FanOutForm, PlanForm, PromiseForm
+from controlplane.web.plan_forms import PASTED, FanOutForm, PlanForm, PromiseForm
+from controlplane.web.planned_pool import initial_of
 from controlplane.web.planner import (
     TONES,
     VERDICTS,
@@ -34,19 +36,29 @@ from wire.canonical import Document
 
 @page()
 def planner(request: HttpRequest, caller: Caller) -> HttpResponse:
+    fleet = fleet_gpus.describe()["fleet"]
+    pool = _pool_of(request)
     form = PlanForm(
         request.POST or None,
-        fleet=fleet_gpus.describe()["fleet"],
+        initial=initial_of(pool, fleet) if pool is not None and request.method != "POST" else None,
+        fleet=fleet,
         pools=_names(Pool),
         tenants=_names(Tenant),
         models=_names(Model),
     )
     answered = _answered(form, plans.plan) if request.method == "POST" else None
-    context: dict[str, Any] = {"form": form, "curl_plan": curl(request, "GET", "/plans/gpus")}
+    context: dict[str, Any] = {"form": form, "pool": pool, "curl_plan": curl(request, "GET", "/plans/gpus")}
+    context["paste_model"] = pool is not None and form["model"].value() == PASTED
     if answered is not None:
         body, plan = answered
         context |= {"plan": plan, "curl_plan": curl(request, "POST", "/plans", body=body), **_shown(plan)}
     return _page(request, "web/planner.html", form, context)
+
+
+def _pool_of(request: HttpRequest) -> Pool | None:
+    """That of `?pool=`, which the page of a pool leads here with. Raises NotFound."""
+    name = request.GET.get("pool", "")
+    return POOLS.get(name) if name else None
 
 
 def _shown(plan: Document) -> dict[str, Any]:
@@ -74,18 +86,25 @@ def _shown(plan: Document) -> dict[str, Any]:
 def fan_out(request: HttpRequest, caller: Caller) -> HttpResponse:
     form = FanOutForm(request.POST or None)
     answered = _answered(form, plans.fan_out) if request.method == "POST" else None
-    context: dict[str, Any] = {"form": form}
+    context: dict[str, Any] = {"form": form, "curl_fan_out": curl(request, "POST", "/plans/fan-out", body=_example())}
     if answered is not None:
         body, made = answered
         context |= {"made": made, "curl_fan_out": curl(request, "POST", "/plans/fan-out", body=body)}
     return _page(request, "web/planner_fan_out.html", form, context)
 
 
+def _example() -> Document:
+    """The body of the numbers that the form begins with."""
+    form = FanOutForm({field.html_name: field.value() for field in FanOutForm()})
+    return form.asked() if form.is_valid() else {}
+
+
 @page()
 def promise(request: HttpRequest, caller: Caller) -> HttpResponse:
     form = PromiseForm(request.GET or None, tenants=_names(Tenant))
     answered = _answered(form, lambda asked: promises.ask(**asked)) if request.GET else None
-    context: dict[str, Any] = {"form": form}
+    line = curl(request, "GET", "/plans/promise", query={"tenant": "NAME", "tpm": 200_000})
+    context: dict[str, Any] = {"form": form, "curl_promise": line}
     if answered is not None:
         asked, answer = answered
         context |= {

@@ -16,7 +16,7 @@ from controlplane.core.errors import Refused
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.web.access import page
-from controlplane.web.curl import curl, reason_of
+from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.forms import PolicyForm
 from controlplane.web.views.review import Proposal, propose
 
@@ -36,9 +36,8 @@ def policy_card(request: HttpRequest) -> dict[str, Any]:
 @page(Role.ADMIN)
 def edit_policy(request: HttpRequest, caller: Caller) -> HttpResponse:
     current = service.describe(service.get())
-    if request.method != "POST":
-        return _form_page(request, PolicyForm(initial=current))
-    form = PolicyForm(request.POST)
+    form = PolicyForm(request.POST or None, initial=current)
+    form.row = current
     if not form.is_valid() or request.POST.get("step") == "edit":
         return _form_page(request, form)
     values = {field: value for field, value in form.cleaned_data.items() if value != current[field]}
@@ -67,5 +66,7 @@ def edit_policy(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 def _form_page(request: HttpRequest, form: PolicyForm) -> HttpResponse:
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
+    line = curl(request, "PATCH", "/cordon-policy", query=reason_of(request), body=begun(form))
     context = {"section": "incidents", "form": form, "trail": [(reverse("web:incidents"), _("Incidents"))]}
+    context["call_line"] = line
     return render(request, "web/policy_form.html", context, status=status)

@@ -17,7 +17,7 @@ from controlplane.fleet.services import POOLS
 from controlplane.web import fleet as fleet_read
 from controlplane.web import pools as pools_read
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, followed
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
 from controlplane.web.effects import tenants_of
 from controlplane.web.grouped_forms import settings_of
@@ -36,11 +36,10 @@ _BOUNDS = ("kv_admit_permille", "queue_cap", "queue_ttl_ms", "max_concurrency")
 
 @page()
 def pools(request: HttpRequest, caller: Caller) -> HttpResponse:
-    change = change_of(request)
     context = {
         "section": "pools",
         "pools_now": pools_read.pools(),
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
         "curl_pools": curl(request, "GET", "/pools"),
     }
     return render(request, "web/pools.html", context)
@@ -55,7 +54,6 @@ def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
 @page()
 def pool(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     row = POOLS.get(name)
-    change = change_of(request)
     usage, usage_more, usage_missing = pools_read.usage_of(name)
     context = {
         "section": "pools",
@@ -67,7 +65,7 @@ def pool(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
         "usage_more": usage_more,
         "usage_missing": usage_missing,
         "history": AuditEntry.objects.filter(noun="pool", key=name).order_by("-pk")[:HISTORY_ROWS],
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
         "curl_pool": curl(request, "GET", f"/pools/{name}"),
     }
     return render(request, "web/pool.html", context)

@@ -15,7 +15,7 @@ from controlplane.tenants.services import PRIORITY_CLASSES
 from controlplane.web.access import page
 from controlplane.web.class_forms import NewPriorityClassForm, PriorityClassForm
 from controlplane.web.classes import classes
-from controlplane.web.convergence import change_of, followed
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
 from controlplane.web.effects import tenants_of_class
 from controlplane.web.panels import shared_panel
@@ -29,11 +29,10 @@ _PAGES = NounPages(
 
 @page()
 def priority_classes(request: HttpRequest, caller: Caller) -> HttpResponse:
-    change = change_of(request)
     context: dict[str, Any] = {
         "section": "priority_classes",
         "classes_now": classes(),
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
         "curl_classes": curl(request, "GET", "/priority-classes"),
     }
     return render(request, "web/priority_classes.html", context)

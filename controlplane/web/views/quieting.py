@@ -18,6 +18,7 @@ from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.web.access import page
 from controlplane.web.alert_forms import DAY_NAMES, NewSilenceForm, NewWindowForm, SilenceForm, WindowForm
+from controlplane.web.asked import number_in
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.views.noun_pages import NounPages
 from controlplane.web.views.review import Proposal, confirm
@@ -51,9 +52,9 @@ def silences_page(request: HttpRequest, caller: Caller) -> HttpResponse:
 def new_silence(request: HttpRequest, caller: Caller) -> HttpResponse:
     """`?incident=…` fills in what matches its alerts."""
     given = {}
-    chosen = request.GET.get("incident", "")
-    if chosen.isascii() and chosen.isdigit() and len(chosen) < 19:
-        incident = incidents.get(int(chosen))
+    chosen = number_in(request, "incident")
+    if chosen is not None:
+        incident = incidents.get(chosen)
         given = {"matchers": silences.matchers_of(incident), "comment": incident.title}
     return _SILENCES.new(request, caller, given)
 

@@ -25,7 +25,7 @@ from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.web import incidents as incidents_read
 from controlplane.web.access import page
-from controlplane.web.curl import curl, reason_of
+from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.forms import SecretForm
 from controlplane.web.receiver_forms import GivenSecretForm, NewReceiverForm, ReceiverForm, initial_of
 from controlplane.web.views.review import Proposal, confirm, propose
@@ -145,8 +145,11 @@ def edit_receiver(request: HttpRequest, caller: Caller, name: str) -> HttpRespon
     current = RECEIVERS.describe(RECEIVERS.get(name))
     title = _("Change the receiver %(name)s") % {"name": name}
     form = ReceiverForm(current["kind"], request.POST or None, initial=initial_of(current))
+    form.row = current
     context = {"section": "receivers", "trail": _trail(), "form": form, "done": reverse("web:receivers")}
     context |= {"title": title, "apply_label": _("Review the change"), "step": "review"}
+    begins = begun(form, RECEIVERS.fields.model_fields)
+    context["call_line"] = curl(request, "PATCH", f"/receivers/{name}", query=reason_of(request), body=begins)
     readable = request.method == "POST" and form.is_valid()
     if readable and request.POST.get("step") != "edit":
         values = {field: value for field, value in form.values().items() if value != current[field]}

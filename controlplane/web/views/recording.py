@@ -41,9 +41,9 @@ def recording_rules(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 @page(Role.OPERATOR)
 def edit_recording_rules(request: HttpRequest, caller: Caller) -> HttpResponse:
-    if request.method != "POST":
-        return _form_page(request, RuleFileForm(initial={"rule_file": write_rules(rules.current())}))
-    form = RuleFileForm(request.POST)
+    current = {"rule_file": write_rules(rules.current())}
+    form = RuleFileForm(request.POST or None, initial=current)
+    form.row = current
     if not form.is_valid() or request.POST.get("step") == "edit":
         return _form_page(request, form)
     try:
@@ -71,7 +71,8 @@ def edit_recording_rules(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 def _form_page(request: HttpRequest, form: RuleFileForm) -> HttpResponse:
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
-    context = {"section": "dashboard", "form": form, "trail": _trail()}
+    line = curl(request, "GET", "/recording-rules")
+    context = {"section": "dashboard", "form": form, "trail": _trail(), "call_line": line}
     return render(request, "web/recording_form.html", context, status=status)
 
 

@@ -12,11 +12,13 @@ from django.utils.translation import gettext as _
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
+from controlplane.fleet.models import Engine
 from controlplane.remediation import services
 from controlplane.remediation.causes import REPAIRS
 from controlplane.remediation.models import OPEN_STATES, UNMENDED_STATES, Mode, Remediation, State
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, progress_of
+from controlplane.web.capacity import loss_of
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.views.review import Proposal, confirm
 
@@ -37,7 +39,6 @@ def repairs(request: HttpRequest, caller: Caller) -> HttpResponse:
     before = request.GET.get("before", "")
     after = int(before) if before.isascii() and before.isdecimal() and len(before) < 19 else 0
     rows, following = services.page(limit=ROWS_PER_PAGE, after=after)
-    change = change_of(request)
     context = {
         "section": "repairs",
         "lines": [_line(row) for row in rows],
@@ -45,8 +46,7 @@ def repairs(request: HttpRequest, caller: Caller) -> HttpResponse:
         "acts": services.policy().mode == Mode.ACT,
         "paged": bool(after),
         "next_address": following and f"{reverse('web:repairs')}?before={following}",
-        "change": change,
-        "convergence": change and progress_of(change),
+        **followed(request, caller),
         "curl_repairs": curl(request, "GET", "/remediations"),
     }
     return render(request, "web/repairs.html", context)
@@ -69,6 +69,8 @@ def cancel_repair(request: HttpRequest, caller: Caller, remediation_id: int) -> 
 @page(Role.OPERATOR)
 def begin_repair(request: HttpRequest, caller: Caller, remediation_id: int) -> HttpResponse:
     row = services.get(remediation_id)
+    note = _("Once the node is cordoned its engines are drained and stopped, and then started again.")
+    loss = loss_of(Engine.objects.filter(node__name=row.node).select_related("node", "pool"))
     return _confirmed(
         request,
         caller,
@@ -76,7 +78,7 @@ def begin_repair(request: HttpRequest, caller: Caller, remediation_id: int) -> H
         label=_("Begin it"),
         action=lambda unit: services.act_on(unit, remediation_id),
         path=f"/remediations/{remediation_id}/act",
-        note=_("Once the node is cordoned its engines are drained and stopped, and then started again."),
+        note=f"{note} {loss}".strip(),
     )
 
 

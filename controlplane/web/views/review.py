@@ -54,6 +54,8 @@ def propose(request: HttpRequest, caller: Caller, proposal: Proposal) -> HttpRes
     applying = request.POST.get("step") == "apply"
     reason = ReasonForm(request.POST if applying else None)
     notice = ""
+    if request.POST.get("step") == "review" and proposal.carried is not None and proposal.carried.is_overtaken:
+        notice = _("Someone changed this since you opened the form. Below is what applying would do now.")
     if applying and reason.is_valid():
         try:
             unit = carry_out(caller, reason.cleaned_data["reason"], request.POST.get("digest", ""), proposal.action)

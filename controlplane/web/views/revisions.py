@@ -26,7 +26,8 @@ from controlplane.core.security import Caller
 from controlplane.tenants.models import TenantKey
 from controlplane.web import differences
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, progress_of
+from controlplane.web.asked import number_in
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import RefusableForm
 from controlplane.web.labels import actor_label
@@ -46,16 +47,14 @@ def _number_field(label: Any) -> forms.IntegerField:
 
 @page()
 def revisions(request: HttpRequest, caller: Caller) -> HttpResponse:
-    change = change_of(request)
     context = {
         "section": "revisions",
-        "change": change,
-        "convergence": change and progress_of(change),
+        **followed(request, caller),
         "newest": _newest(),
         "curl_revisions": curl(request, "GET", "/revisions"),
         "curl_configuration": curl(request, "GET", "/config", query={"format": "yaml"}),
     }
-    return render(request, "web/revisions.html", {**context, **_list(request.GET.get("before", ""))})
+    return render(request, "web/revisions.html", {**context, **_list(number_in(request, "before"))})
 
 
 @page()
@@ -63,12 +62,11 @@ def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
     return shared_panel("web/parts/revisions.html", _list)
 
 
-def _list(before: str = "") -> dict[str, Any]:
-    readable = before.isascii() and before.isdigit() and len(before) < 19
-    found, after = revisions_read.page(ROWS_PER_PAGE, int(before) if readable else None)
+def _list(before: int | None = None) -> dict[str, Any]:
+    found, after = revisions_read.page(ROWS_PER_PAGE, before)
     following = after and f"{reverse('web:revisions')}?before={after}"
     # Only the first page shows what is new.
-    return {"rows": _lines(found), "newest": _newest(), "paged": bool(before), "next_address": following}
+    return {"rows": _lines(found), "newest": _newest(), "paged": before is not None, "next_address": following}
 
 
 def _lines(found: list[Document]) -> list[dict[str, Any]]:
@@ -102,7 +100,6 @@ def _newest() -> int:
 @page()
 def revision(request: HttpRequest, caller: Caller, number: int) -> HttpResponse:
     row = history.get(number)
-    change = change_of(request)
     patch, inverse = public_form(row.patch), public_form(row.inverse)
     changed = differences.of_patch(patch, inverse, _prefixes([*(patch.get("keys") or {})]))
     context = {
@@ -115,8 +112,7 @@ def revision(request: HttpRequest, caller: Caller, number: int) -> HttpResponse:
         "shown": differences.shortened(changed),
         "values": sum(len(each.values) for each in changed),
         "entries": AuditEntry.objects.filter(revision=number).order_by("pk")[:AUDIT_ROWS],
-        "change": change,
-        "convergence": change and progress_of(change),
+        **followed(request, caller),
         "curl_revision": curl(request, "GET", f"/revisions/{number}"),
     }
     return render(request, "web/revision.html", context)

@@ -20,7 +20,8 @@ from controlplane.fleet.models import Engine, Pool
 from controlplane.rollouts import services, standing
 from controlplane.rollouts.models import Rollout, Step
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, progress_of
+from controlplane.web.asked import number_in
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.effects import tenants_of
 from controlplane.web.quantities import percent
@@ -93,8 +94,7 @@ class StepLine:
 
 @page()
 def rollouts(request: HttpRequest, caller: Caller) -> HttpResponse:
-    before = request.GET.get("before", "")
-    start = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    start = number_in(request, "before")
     rows, following = standing.page(ROWS_PER_PAGE, start)
     context = {
         "section": "rollouts",
@@ -109,7 +109,6 @@ def rollouts(request: HttpRequest, caller: Caller) -> HttpResponse:
 @page()
 def rollout(request: HttpRequest, caller: Caller, rollout_id: int) -> HttpResponse:
     row = standing.get(rollout_id)
-    change = change_of(request)
     gpus = {step["index"]: step["gpus"] for step in row.cost.get("steps", ())}
     context = {
         "section": "rollouts",
@@ -118,8 +117,7 @@ def rollout(request: HttpRequest, caller: Caller, rollout_id: int) -> HttpRespon
         "lines": [StepLine(step, gpus.get(step.index)) for step in row.steps.all()],
         "verbs": [(name, verb) for name, verb in VERBS.items() if row.state in verb.states],
         "trail": [(reverse("web:rollouts"), _("Rollouts"))],
-        "change": change,
-        "convergence": change and progress_of(change),
+        **followed(request, caller),
         "curl_rollout": curl(request, "GET", f"/rollouts/{rollout_id}"),
     }
     return render(request, "web/rollout.html", context)

@@ -21,7 +21,7 @@ from controlplane.routing.asked import CLASS_HEADER
 from controlplane.routing.models import Route
 from controlplane.routing.services import ROUTES
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, followed
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.effects import tenants_of
 from controlplane.web.measured import Board, Numbers, Question
@@ -50,7 +50,6 @@ _PAGES = NounPages(
 @page()
 def routes(request: HttpRequest, caller: Caller) -> HttpResponse:
     form = TrialForm(request.GET if "try_model" in request.GET else None)
-    change = change_of(request)
     question, answer = _tried(form)
     context: dict[str, Any] = {
         "section": SECTION,
@@ -59,7 +58,7 @@ def routes(request: HttpRequest, caller: Caller) -> HttpResponse:
         "tested": answer,
         "curl_routes": curl(request, "GET", "/routes"),
         "curl_test": curl(request, "POST", "/routes/test", body=question) if answer else "",
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
     }
     return render(request, "web/routes.html", context)
 

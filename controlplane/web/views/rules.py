@@ -23,7 +23,7 @@ from controlplane.core.security import Caller
 from controlplane.web import alert_rules
 from controlplane.web.access import page
 from controlplane.web.alert_rule_forms import AlertRuleForm, NewAlertRuleForm, RulesFileForm
-from controlplane.web.curl import curl, reason_of
+from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.forms import RefusableForm
 from controlplane.web.views.review import Proposal, confirm, propose
 
@@ -68,12 +68,14 @@ def rule(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
 def new_rule(request: HttpRequest, caller: Caller) -> HttpResponse:
     form = NewAlertRuleForm(request.POST or None, initial={"severity": Severity.WARNING, "enabled": True})
     title = _("New rule")
+    begins = {"name": "NAME", **begun(form, RULES.fields.model_fields)}
+    first = curl(request, "POST", "/rules", query=reason_of(request), body=begins)
 
     def change(unit: UnitOfWork) -> None:
         RULES.create(unit, form.cleaned_data["name"], form.values())
 
     if not _is_sent(request, form):
-        return _form_page(request, form, title)
+        return _form_page(request, form, title, first)
     name = form.cleaned_data["name"]
     line = curl(request, "POST", "/rules", query=reason_of(request), body={"name": name, **form.values()})
     return _proposed(request, caller, form, title, change, line, reverse("web:rules"))
@@ -83,9 +85,12 @@ def new_rule(request: HttpRequest, caller: Caller) -> HttpResponse:
 def edit_rule(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     current = RULES.describe(RULES.get(name))
     form = AlertRuleForm(request.POST or None, initial=current)
+    form.row = current
     title = _("Change the rule %(name)s") % {"name": name}
+    begins = begun(form, RULES.fields.model_fields)
+    first = curl(request, "PATCH", f"/rules/{name}", query=reason_of(request), body=begins)
     if not _is_sent(request, form):
-        return _form_page(request, form, title)
+        return _form_page(request, form, title, first)
     values = {field: value for field, value in form.values().items() if value != current[field]}
 
     def change(unit: UnitOfWork) -> None:
@@ -142,22 +147,27 @@ def delete_rule(request: HttpRequest, caller: Caller, name: str) -> HttpResponse
 def import_rules(request: HttpRequest, caller: Caller) -> HttpResponse:
     form = RulesFileForm(request.POST or None)
     title = _("Import a rule file")
+    first = _import_line(request)
     if not _is_sent(request, form):
-        return _form_page(request, form, title)
+        return _form_page(request, form, title, first)
     replace = form.cleaned_data["replace"]
     try:
         given = read_yaml(form.cleaned_data["rule_file"].encode())
     except Refused as refused:
         form.take_refusal(refused)
-        return _form_page(request, form, title)
+        return _form_page(request, form, title, first)
 
     def change(unit: UnitOfWork) -> None:
         rule_files.take(unit, given, replace=replace)
 
+    line = _import_line(request, replace=replace)
+    return _proposed(request, caller, form, title, change, line, reverse("web:rules"))
+
+
+def _import_line(request: HttpRequest, *, replace: bool = False) -> str:
     asked = {**reason_of(request), **({"replace": "true"} if replace else {})}
     line = curl(request, "POST", "/rules-file", query=asked)
-    line += " \\\n  -H 'Content-Type: text/yaml' --data-binary @rules.yml"
-    return _proposed(request, caller, form, title, change, line, reverse("web:rules"))
+    return line + " \\\n  -H 'Content-Type: text/yaml' --data-binary @rules.yml"
 
 
 def _is_sent(request: HttpRequest, form: RefusableForm) -> bool:
@@ -181,12 +191,13 @@ def _proposed(
         return propose(request, caller, proposal)
     except Refused as refused:
         form.take_refusal(refused)
-    return _form_page(request, form, title)
+    return _form_page(request, form, title, line)
 
 
-def _form_page(request: HttpRequest, form: RefusableForm, title: str) -> HttpResponse:
+def _form_page(request: HttpRequest, form: RefusableForm, title: str, line: str) -> HttpResponse:
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
     context = {"section": SECTION, "form": form, "title": title, "trail": _trail(), "done": reverse("web:rules")}
+    context["call_line"] = line
     return render(request, "web/alert_rule_form.html", context, status=status)
 
 

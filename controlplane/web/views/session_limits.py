@@ -15,7 +15,7 @@ from controlplane.core.security import Caller
 from controlplane.tenants.services import SESSION_LIMITS
 from controlplane.web.access import page
 from controlplane.web.agent_sessions import sessions
-from controlplane.web.convergence import change_of, followed
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
 from controlplane.web.effects import listed
 from controlplane.web.panels import shared_panel
@@ -30,11 +30,10 @@ _PAGES = NounPages(
 
 @page()
 def session_limits(request: HttpRequest, caller: Caller) -> HttpResponse:
-    change = change_of(request)
     context: dict[str, Any] = {
         "section": "session_limits",
         "sessions_now": sessions(),
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
         "curl_limits": curl(request, "GET", "/session-limits"),
     }
     return render(request, "web/session_limits.html", context)

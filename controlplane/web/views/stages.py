@@ -18,8 +18,9 @@ from controlplane.core.models import AuditEntry, Role
 from controlplane.core.security import Caller
 from controlplane.web import differences
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, followed
-from controlplane.web.curl import curl, reason_of
+from controlplane.web.asked import number_in
+from controlplane.web.convergence import followed
+from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.panels import shared_panel
 from controlplane.web.stage_forms import StageForm, read_change
 from controlplane.web.staging import of_document_patch, of_stage, told
@@ -31,15 +32,13 @@ ROWS = 50
 
 @page()
 def list_stages(request: HttpRequest, caller: Caller) -> HttpResponse:
-    before, change = request.GET.get("before", ""), change_of(request)
-    readable = before.isascii() and before.isdigit() and len(before) < 19
-    found, following = stages.page(ROWS, int(before) if readable else None)
+    found, following = stages.page(ROWS, number_in(request, "before"))
     context: dict[str, Any] = {
         "section": SECTION,
         "stages": [told(stage) for stage in found],
         "next_address": following and f"{reverse('web:stages')}?before={following}",
         "curl_stages": curl(request, "GET", "/config/stages"),
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
     }
     return render(request, "web/stages.html", context)
 
@@ -47,14 +46,13 @@ def list_stages(request: HttpRequest, caller: Caller) -> HttpResponse:
 @page()
 def stage(request: HttpRequest, caller: Caller, stage_id: int) -> HttpResponse:
     row = stages.get(stage_id)
-    change = change_of(request)
     context: dict[str, Any] = {
         "section": SECTION,
         "stage": told(row),
         "shown": differences.shortened(of_stage(row)),
         "entries": AuditEntry.objects.filter(noun=staged.NOUN, key=str(row.pk)).order_by("pk"),
         "curl_stage": curl(request, "GET", f"/config/stages/{stage_id}"),
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
     }
     return render(request, "web/stage.html", context)
 
@@ -118,6 +116,7 @@ def _form_page(request: HttpRequest, form: StageForm) -> HttpResponse:
         "form": form,
         "running": stages.running(),
         "shown": differences.shortened(found),
+        "call_line": curl(request, "POST", "/config/stages", query=reason_of(request), body=begun(form)),
     }
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
     return render(request, "web/stage_form.html", context, status=status)

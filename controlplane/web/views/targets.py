@@ -18,7 +18,7 @@ from controlplane.core.errors import NotFound
 from controlplane.core.models import Role, Target, TargetKind
 from controlplane.core.security import Caller
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, followed, neediest_first, tally, target_lines
+from controlplane.web.convergence import followed, neediest_first, tally, target_lines
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import JoinTokenForm
 from controlplane.web.panels import shared_panel
@@ -31,13 +31,13 @@ ROWS = 200
 
 @page()
 def targets(request: HttpRequest, caller: Caller) -> HttpResponse:
-    change, state = change_of(request), _state(request)
+    state = _state(request)
     context: dict[str, Any] = {
         "section": "targets",
         **_lines(state),
         "state": state,
         "curl_targets": curl(request, "GET", "/config/convergence"),
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
     }
     return render(request, "web/targets.html", context)
 

@@ -84,5 +84,8 @@ def _trail(name: str) -> list[tuple[str, str]]:
 def _form_page(request: HttpRequest, form: TemporaryLimitsForm, name: str) -> HttpResponse:
     refused = form.is_bound and bool(form.errors)
     status = HTTPStatus.UNPROCESSABLE_ENTITY if refused else HTTPStatus.OK
+    example = {"tpm_limit": 60_000, "expires_in_seconds": 3600}
+    line = curl(request, "POST", f"/tenants/{name}/temporary-limits", query=reason_of(request), body=example)
     context = {"section": "tenants", "title": _title(name), "form": form, "name": name, "trail": _trail(name)}
+    context["call_line"] = line
     return render(request, "web/temporary_limits_form.html", context, status=status)

@@ -25,8 +25,9 @@ from controlplane.tenants import services
 from controlplane.tenants.key_keepers import may_keep
 from controlplane.tenants.models import Tenant, TenantKey
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, followed
-from controlplane.web.curl import curl, reason_of
+from controlplane.web.asked import text_in
+from controlplane.web.convergence import followed
+from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.forms import NewTenantForm, TenantForm, TenantLimitsForm
 from controlplane.web.hours import line_of
 from controlplane.web.tried import effect_in_words
@@ -39,7 +40,7 @@ HISTORY_ROWS = 10
 
 @page(judge=any_of_theirs)
 def tenants(request: HttpRequest, caller: Caller) -> HttpResponse:
-    q, after = (request.GET.get(name, "").replace("\0", "") for name in ("q", "after"))
+    q, after = (text_in(request, name) for name in ("q", "after"))
     found = Tenant.objects.filter(name__icontains=q.strip(), name__gt=after).annotate(keys_count=Count("keys"))
     found = within(found, "name", caller.tenants).select_related(*services.TENANTS.related)
     rows = list(found.order_by("name")[: ROWS_PER_PAGE + 1])
@@ -63,7 +64,6 @@ def tenant(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     row = services.get(name)
     shown = services.TENANTS.show([row])[0]
     keys = list(row.keys.order_by("-created_at", "-pk"))
-    change = change_of(request)
     context = {
         "section": "tenants",
         "tenant": shown,
@@ -74,7 +74,7 @@ def tenant(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
         "history": AuditEntry.objects.filter(
             Q(noun="tenant", key=name) | Q(noun="key", key__in=[str(key.pk) for key in keys])
         ).order_by("-pk")[:HISTORY_ROWS],
-        **(followed(caller, change) if change else {}),
+        **followed(request, caller),
         "curl_tenant": curl(request, "GET", f"/tenants/{name}"),
         "curl_keys": curl(request, "GET", f"/tenants/{name}/keys"),
     }
@@ -107,9 +107,10 @@ def edit_tenant(request: HttpRequest, caller: Caller, name: str) -> HttpResponse
     current = services.describe(services.get(name))
     back = reverse("web:tenant", args=[name])
     form_of = TenantForm if caller.tenants is None else TenantLimitsForm
+    form = form_of(request.POST or None, initial=current)
+    form.row = current
     if request.method != "POST":
-        return _form_page(request, form_of(initial=current), back, name)
-    form = form_of(request.POST)
+        return _form_page(request, form, back, name)
     readable = form.is_valid()
     values = {field: value for field, value in form.values().items() if value != current[field]}
 
@@ -195,5 +196,7 @@ def _propose_or_show(
 def _form_page(request: HttpRequest, form: TenantLimitsForm, back: str, name: str = "") -> HttpResponse:
     refused = form.is_bound and bool(form.errors)
     status = HTTPStatus.UNPROCESSABLE_ENTITY if refused else HTTPStatus.OK
-    context = {"section": "tenants", "form": form, "name": name, "back": back}
+    method, path, named = ("PATCH", f"/tenants/{name}", {}) if name else ("POST", "/tenants", {"name": "NAME"})
+    line = curl(request, method, path, query=reason_of(request), body={**named, **begun(form)})
+    context = {"section": "tenants", "form": form, "name": name, "back": back, "call_line": line}
     return render(request, "web/tenant_form.html", context, status=status)

@@ -16,6 +16,7 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.models import Role, User
 from controlplane.core.security import Caller
 from controlplane.web.access import page
+from controlplane.web.asked import text_in
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms import SecretForm
 from controlplane.web.people import log_ins_in_words, log_ins_of, person_lines, what_ends
@@ -31,7 +32,7 @@ _PASSWORD_BYTES = 15
 
 @page()
 def users_page(request: HttpRequest, caller: Caller) -> HttpResponse:
-    after = request.GET.get("after", "").replace("\0", "")
+    after = text_in(request, "after")
     rows, following = users.page(ROWS_PER_PAGE, after)
     context = {
         "section": "users",
@@ -68,6 +69,7 @@ def edit_user(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     row = users.get(name)
     current = users.describe(row)
     form = UserForm(request.POST or None, initial=current)
+    form.row = current
 
     def changed() -> dict[str, Any]:
         return {field: value for field, value in form.values().items() if value != current[field]}

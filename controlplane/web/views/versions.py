@@ -11,11 +11,14 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import NotFound
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
+from controlplane.fleet.models import Pool
 from controlplane.fleet.services import versions as service
 from controlplane.web import versions as versions_read
 from controlplane.web.access import page
-from controlplane.web.convergence import change_of, progress_of
+from controlplane.web.asked import number_in
+from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
+from controlplane.web.effects import tenants_of
 from controlplane.web.views.review import Proposal, confirm
 
 ROWS_PER_PAGE = 100
@@ -24,17 +27,14 @@ _ID_MAX = 2**63 - 1
 
 @page()
 def versions(request: HttpRequest, caller: Caller) -> HttpResponse:
-    before = request.GET.get("before", "")
-    start = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else 0
+    start = number_in(request, "before") or 0
     rows, following = service.page(limit=ROWS_PER_PAGE, after=start)
-    change = change_of(request)
     body = {"family": "FAMILY", "version": "VERSION", "model": "MODEL"}
     context = {
         "section": "fleet",
         "lines": versions_read.lines(rows),
         "next_address": following and f"{reverse('web:versions')}?before={following}",
-        "change": change,
-        "convergence": change and progress_of(change),
+        **followed(request, caller),
         "curl_versions": curl(request, "GET", "/model-versions"),
         "curl_publish": curl(request, "POST", "/model-versions", query={"reason": "WHY"}, body=body),
     }
@@ -43,21 +43,25 @@ def versions(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 @page(Role.ADMIN)
 def retire_version(request: HttpRequest, caller: Caller, version_id: int) -> HttpResponse:
+    title = _("Retire %(version)s") % {"version": _named(version_id)}
+    pools = Pool.objects.filter(model__version=version_id).values_list("name", flat=True)
+    note = _(
+        "Its engines take no new work, end what runs, and are stopped or put to sleep where their nodes allow. "
+        "Its model, pools and engines stay."
+    )
+
     def retire(unit: UnitOfWork) -> None:
         service.retire(unit, version_id)
 
     proposal = Proposal(
         section="fleet",
-        title=_("Retire %(version)s") % {"version": _named(version_id)},
+        title=title,
         apply_label=_("Retire it"),
         action=retire,
         trail=[(reverse("web:versions"), _("Versions of models"))],
         done=reverse("web:versions"),
         curl=curl(request, "POST", f"/model-versions/{version_id}/retire", query=reason_of(request)),
-        note=_(
-            "Its engines take no new work, end what runs, and are stopped or put to sleep where their nodes allow. "
-            "Its model, pools and engines stay."
-        ),
+        note=f"{note} {tenants_of(pools)}".strip(),
         dangerous=True,
         refused_title=_("This version is not retired"),
     )

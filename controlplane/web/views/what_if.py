@@ -19,7 +19,8 @@ from controlplane.fleet.services import POOLS
 from controlplane.planner import what_if as service
 from controlplane.web import what_if as shown
 from controlplane.web.access import page
-from controlplane.web.curl import curl, reason_of
+from controlplane.web.asked import number_in
+from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.views.review import Proposal, confirm, propose
 from controlplane.web.what_if_forms import WhatIfForm
 
@@ -28,8 +29,7 @@ ROWS_PER_PAGE = 50
 
 @page()
 def what_ifs(request: HttpRequest, caller: Caller) -> HttpResponse:
-    before = request.GET.get("before", "")
-    start = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    start = number_in(request, "before")
     rows, following = service.page(ROWS_PER_PAGE, start)
     lines = [shown.line_of(row) for row in rows]
     context: dict[str, Any] = {
@@ -74,7 +74,8 @@ def new_what_if(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 def _form_page(request: HttpRequest, form: WhatIfForm) -> HttpResponse:
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
-    context = {"section": "planner", "form": form, "trail": _trail()}
+    line = curl(request, "POST", "/what-if", query=reason_of(request), body=begun(form))
+    context = {"section": "planner", "form": form, "trail": _trail(), "call_line": line}
     return render(request, "web/what_if_form.html", context, status=status)
 
 

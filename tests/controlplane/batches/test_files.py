@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.files.uploadhandler import TemporaryFileUploadHandler
 from django.utils import timezone
 
 from controlplane.batches import tasks
@@ -158,6 +159,21 @@ def test_a_full_disk_holds_a_batch_up_and_loses_nothing(gateway: GatewayCalls, m
     assert batch["status"] == "completed"
     assert len(gateway.output(batch["output_file_id"])) == 1
     assert not Batch.objects.get().said
+
+
+def test_a_disk_that_fills_while_a_large_file_comes_in_is_told(
+    gateway: GatewayCalls, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    def full(handler: TemporaryFileUploadHandler, raw_data: bytes, start: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    settings.FILE_UPLOAD_MAX_MEMORY_SIZE = 0
+    with monkeypatch.context() as patched:
+        patched.setattr(TemporaryFileUploadHandler, "receive_data_chunk", full)
+        answer = gateway.upload(line("a"))
+    assert refusal(answer) == (503, "unavailable")
+    assert "No space left on device" in answer.json()["detail"]
+    assert gateway.upload(line("a")).status_code == 200
 
 
 def test_a_worker_that_died_over_a_file_is_followed_by_another(gateway: GatewayCalls) -> None:

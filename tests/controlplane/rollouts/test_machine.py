@@ -87,6 +87,10 @@ def test_no_side_is_ever_without_an_engine_and_the_way_back_leads_to_what_was(
             world.judgements = {"ttft_p95": "broken"}
         holds_together(world)
     world.pending = ()
+    if world.rollout.current is not None and world.rollout.current.kind == machine.RETIRE:
+        # Nobody is put away while the new side is dead.
+        for number in range(new):
+            world.set(f"new-{number}", up=True)
     while world.rollout.state in ("running", "returning"):
         world.look()
         holds_together(world)
@@ -394,3 +398,99 @@ def test_an_old_engine_that_came_back_into_service_is_taken_out_before_it_is_put
     world.set("old-0", held_out_by="")
     world.run()
     assert (world.rollout.state, world.engines["old-0"].held_out_by) == ("done", HOLDER)
+
+
+def test_a_moment_without_an_answer_is_none_to_go_on_at() -> None:
+    world = World.red_black(2, 2, ROUTES)
+    world.run_to("shift", share_permille=1000)
+    world.pass_time(10)
+    world.judgements = {"ttft_p95": "unanswered"}
+    assert world.look().said == "no answer to ttft_p95"
+    world.judgements = {"ttft_p95": "holds"}
+    world.run_to("keep_warm")
+    world.pass_time(20)
+    world.judgements = {"ttft_p95": "unanswered"}
+    assert world.look().said == "no answer to ttft_p95"
+    world.judgements = {"ttft_p95": "holds"}
+    assert world.look().steps[0].state == "done"
+
+
+def test_no_more_traffic_goes_to_a_side_whose_agents_have_not_told_of_it_since() -> None:
+    world = World.red_black(2, 2, ROUTES)
+    world.run_to("shift", share_permille=500)
+    told_at = world.now
+    world.pass_time(10)
+    world.set("new-0", reported_at=told_at)
+    assert world.look().said == "waits for agents to tell of new-0"
+    world.set("new-0", reported_at=world.now)
+    assert world.look().steps[0].state == "done"
+
+
+@pytest.mark.parametrize(("kind", "seconds", "share"), [("shift", 10, {"share_permille": 50}), ("keep_warm", 20, {})])
+def test_a_time_in_which_nobody_looked_is_none_that_was_watched(kind: str, seconds: int, share: dict[str, int]) -> None:
+    world = World.red_black(2, 2, ROUTES)
+    world.run_to(kind, **share)
+    world.pass_time(1000)
+    decision = machine.decide(world.rollout, replace(world.facts(), unwatched=True), world.now)
+    world.write(decision)
+    assert decision.steps[0].state == "running"
+    world.pass_time(seconds - 1)
+    assert world.look().steps[0].state == "running"
+    world.pass_time(1)
+    assert world.look().steps[0].state == "done"
+
+
+@pytest.mark.parametrize("change", [{"up": False}, {"silent": True}, {"cordoned": True}])
+def test_an_old_side_is_not_put_away_while_nobody_of_the_new_one_serves(change: dict[str, Any]) -> None:
+    world = World.red_black(2, 2, ROUTES)
+    world.reach("retire")
+    for name in world.rollout.new_engines:
+        world.set(name, **change)
+    asked = len(world.asked)
+    for _ in range(5):
+        world.look()
+        world.pass_time(600)
+    assert world.rollout.state == "running"
+    assert "so the old one is not put away" in world.look().said
+    assert len(world.asked) == asked
+    world.set("new-0", up=True, silent=False, cordoned=False)
+    world.run()
+    assert world.rollout.state == "done"
+
+
+def test_who_is_being_restarted_comes_back_only_when_that_has_ended() -> None:
+    world = World.restarting(2)
+    world.run_to("restart")
+    world.set("e-0", ending_by="restart")
+    world.write(machine.taken_back(world.rollout, world.facts(), "by hand"))
+    for _ in range(3):
+        assert world.look().steps[0].said == "waits for the end of restart of e-0"
+    assert world.engines["e-0"].held_out_by == HOLDER
+    world.set("e-0", ending_by="")
+    world.run()
+    assert (world.rollout.state, world.engines["e-0"].held_out_by) == ("returned", "")
+
+
+def test_an_old_engine_that_is_being_stopped_gets_no_request_back() -> None:
+    world = World.red_black(2, 2, ROUTES)
+    world.reach("retire")
+    world.set("old-0", ending_by="stop")
+    world.write(machine.taken_back(world.rollout, world.facts(), "by hand"))
+    assert world.serving("old") == ["old-1"]
+    world.look()
+    assert world.rollout.state == "returning"
+    world.set("old-0", ending_by="")
+    world.run()
+    assert (world.rollout.state, world.serving("old")) == ("returned", ["old-0", "old-1"])
+
+
+@pytest.mark.parametrize("change", [{"cordoned": True}, {"held_out_by": "rollout 7"}])
+def test_the_last_engine_that_takes_work_is_not_restarted(change: dict[str, Any]) -> None:
+    world = World.restarting(2)
+    world.set("e-1", **change)
+    world.look()
+    assert world.look().said == "no other engine of the pool takes work now: e-1"
+    assert not world.engines["e-0"].held_out_by
+    world.set("e-1", cordoned=False, held_out_by="")
+    world.run()
+    assert world.rollout.state == "done"

@@ -10,8 +10,8 @@ import pytest
 from django.utils import timezone
 
 from controlplane.core.changes import SYSTEM, unit_of_work
-from controlplane.core.models import AuditEntry
-from controlplane.fleet.models import Act, Engine, Model, Pool
+from controlplane.core.models import AuditEntry, Target
+from controlplane.fleet.models import Act, Engine, Model, Node, Pool
 from controlplane.rollouts import facts, runner, services
 from controlplane.rollouts.machine import Decision
 from controlplane.rollouts.models import Rollout
@@ -210,8 +210,8 @@ def test_a_route_that_is_edited_while_a_look_lasts_is_not_written_over(
     path = begun(fleet, RED_BLACK)
     gather, edited = facts.gather, {"old": 700, "new": 300}
 
-    def gathered_slowly(*asked: Any) -> Any:
-        seen = gather(*asked)
+    def gathered_slowly(*asked: Any, **more: Any) -> Any:
+        seen = gather(*asked, **more)
         if seen.routes["all"]["fallbacks"] and pools_of() != edited:
             assert fleet.patch("/routes/all", {"pools": edited}).status_code == 200
         return seen
@@ -241,10 +241,10 @@ def test_one_that_cannot_be_looked_at_keeps_no_other_waiting(
     second.save()
     look = runner._look
 
-    def look_at_one(rollout_id: int) -> None:
+    def look_at_one(rollout_id: int, late: timedelta) -> None:
         if first.endswith(f"/{rollout_id}"):
             raise OSError
-        look(rollout_id)
+        look(rollout_id, late)
 
     monkeypatch.setattr(runner, "_look", look_at_one)
     assert runner.look_at_all() == 2
@@ -257,9 +257,9 @@ def test_one_worker_looks_at_a_rollout_at_a_time(fleet: Rest, step: Any, monkeyp
     others: list[int] = []
     gather = facts.gather
 
-    def slow(*arguments: Any) -> Any:
+    def slow(*arguments: Any, **more: Any) -> Any:
         others.append(runner.look_at_all())
-        return gather(*arguments)
+        return gather(*arguments, **more)
 
     monkeypatch.setattr(facts, "gather", slow)
     assert runner.look_at_all() == 1
@@ -311,6 +311,35 @@ def test_what_no_agent_has_begun_is_asked_of_none_when_it_ends(fleet: Rest, gate
     assert [act.action for act in Act.objects.filter(state="waiting")] == ["drain"]
     fleet.post(f"{path}/abort")
     assert [act.state for act in Act.objects.all()] == ["cancelled"]
+
+
+def test_an_engine_that_is_being_restarted_comes_back_when_it_was(fleet: Rest, gateway: Any, newest: Any) -> None:
+    path = begun(fleet, RESTART)
+    for act in ("drain", "restart"):
+        runner.look_at_all()
+        acknowledge(gateway, newest())
+        runner.look_at_all()
+        assert Act.objects.get(state="waiting").action == act
+        if act == "drain":
+            do_acts()
+    Act.objects.filter(action="restart").update(state="running")
+    fleet.post(f"{path}/return")
+    runner.look_at_all()
+    assert fleet.get(path).json()["steps"][-1]["said"] == "waits for the end of restart of old-1"
+    assert list(held_out()) == ["old-1"]
+    Act.objects.filter(action="restart").update(state="done")
+    runner.look_at_all()
+    assert held_out() == {}
+
+
+def test_the_last_engine_of_a_pool_is_not_restarted_while_the_others_are_cordoned(fleet: Rest, step: Any) -> None:
+    path = begun(fleet, RESTART, engines=["old-1"])
+    Engine.objects.filter(name="old-2").update(cordoned=True)
+    for _ in range(3):
+        step()
+    assert fleet.get(path).json()["said"] == "no other engine of the pool takes work now: old-2"
+    Engine.objects.filter(name="old-2").update(cordoned=False)
+    rounds(step, lambda: fleet.get(path).json()["state"] == "done")
 
 
 def test_to_a_spare_and_back(fleet: Rest, step: Any) -> None:
@@ -406,8 +435,6 @@ def test_a_stage_that_changes_its_route_is_ended_first(fleet: Rest, gateway: Any
 
 
 def test_a_node_that_vanishes_half_way_takes_it_back(fleet: Rest, step: Any, answered: list[Any]) -> None:
-    from controlplane.fleet.models import Node
-
     answered[:] = [100.0]
     path = begun(fleet, RED_BLACK)
     rounds(step, lambda: "new" in pools_of())
@@ -415,6 +442,40 @@ def test_a_node_that_vanishes_half_way_takes_it_back(fleet: Rest, step: Any, ans
     runner.look_at_all()
     assert "its node is not heard of" in fleet.get(path).json()["said"]
     assert pools_of() == {"old": 1000}
+
+
+def test_a_control_plane_that_was_away_itself_takes_no_node_for_vanished(
+    fleet: Rest, step: Any, answered: list[Any]
+) -> None:
+    answered[:] = [100.0]
+    path = begun(fleet, RED_BLACK)
+    rounds(step, lambda: "new" in pools_of())
+    shares, now = pools_of(), timezone.now()
+    Target.objects.update(last_seen_at=now - timedelta(seconds=60))
+    Node.objects.update(reported_at=now - timedelta(seconds=60))
+    runner.look_at_all()
+    assert fleet.get(path).json()["said"] == "no agent and no gateway is heard of, so it waits"
+    # The nodes' agents come back one after the other.
+    Target.objects.update(last_seen_at=timezone.now())
+    Node.objects.filter(name="n-old").update(reported_at=timezone.now())
+    runner.look_at_all()
+    assert (fleet.get(path).json()["state"], pools_of()) == ("running", shares)
+    Rollout.objects.update(deaf_at=timezone.now() - timedelta(seconds=60))
+    runner.look_at_all()
+    assert "its node is not heard of" in fleet.get(path).json()["said"]
+    assert pools_of() == {"old": 1000}
+
+
+def test_a_step_is_watched_anew_after_no_worker_looked_for_longer_than_its_window(
+    fleet: Rest, step: Any, answered: list[Any]
+) -> None:
+    answered[:] = [100.0]
+    path = begun(fleet, RED_BLACK, steps=[{"share_permille": 1000, "for_seconds": 100}])
+    rounds(step, lambda: "watched for" in fleet.get(path).json()["said"])
+    _age_steps()
+    Rollout.objects.update(look_at=timezone.now() - timedelta(seconds=1000))
+    runner.look_at_all()
+    assert fleet.get(path).json()["said"] == "watched for 0 of 5 s"
 
 
 def test_each_role_may_do_what_fits_it(fleet: Rest, operator: Rest, viewer: Rest, outsider: Rest) -> None:
