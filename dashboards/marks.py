@@ -13,11 +13,11 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from controlplane.web import marks
 from controlplane.web.curl import curl
 from controlplane.web.labels import actor_label, noun_label
-from controlplane.web.marks import CORDON, INCIDENT, REVISION, ROLLOUT, Mark, Marks
-from controlplane.web.rollouts import step_label
+from controlplane.web.shown import marks
+from controlplane.web.shown.marks import CORDON, INCIDENT, REVISION, ROLLOUT, Mark, Marks
+from controlplane.web.shown.rollouts import step_label
 from dashboards.asked import Asked
 from dashboards.readings import now_ms
 from dashboards.shared import Shared

@@ -17,8 +17,8 @@ from controlplane.configs.models import Revision
 from controlplane.core.errors import NotFound
 from controlplane.core.models import AuditEntry, TargetKind
 from controlplane.core.security import Caller
-from controlplane.web import firing as firing_now
 from controlplane.web.kept import Kept
+from controlplane.web.shown import firing as firing_now
 from wire.canonical import Document
 
 # Of a thousand targets a person reads those that have not got there; these many of the others are enough.

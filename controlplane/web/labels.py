@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from controlplane.web.alert_forms import AlertRouteForm, InhibitionForm, SilenceForm, WindowForm
-from controlplane.web.alert_rule_forms import AlertRuleForm, DurationField
-from controlplane.web.class_forms import PriorityClassForm
-from controlplane.web.diagnosis_forms import LeverPolicyForm
-from controlplane.web.forms import PolicyForm, ScaledField, TenantForm
-from controlplane.web.model_forms import ModelForm
-from controlplane.web.pool_forms import PoolForm
-from controlplane.web.receiver_forms import FIELDS as RECEIVER_FIELDS
-from controlplane.web.receiver_forms import ReceiverForm
-from controlplane.web.session_forms import SessionLimitsForm
+from controlplane.web.forms.alert import AlertRouteForm, InhibitionForm, SilenceForm, WindowForm
+from controlplane.web.forms.classes import PriorityClassForm
+from controlplane.web.forms.common import PolicyForm, ScaledField, TenantForm
+from controlplane.web.forms.diagnosis import LeverPolicyForm
+from controlplane.web.forms.model import ModelForm
+from controlplane.web.forms.pool import PoolForm
+from controlplane.web.forms.receiver import FIELDS as RECEIVER_FIELDS
+from controlplane.web.forms.receiver import ReceiverForm
+from controlplane.web.forms.rules import AlertRuleForm, DurationField
+from controlplane.web.forms.session import SessionLimitsForm
 
 
 class ActionLabel(NamedTuple):

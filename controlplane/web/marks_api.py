@@ -11,7 +11,7 @@ from pydantic import Field
 from controlplane.core import fields as f
 from controlplane.core.rest import Filter
 from controlplane.core.security import viewer
-from controlplane.web import marks
+from controlplane.web.shown import marks
 from wire.canonical import Document
 from wire.problems import Problem
 

@@ -12,8 +12,8 @@ from controlplane.core import audit
 from controlplane.core.fields import iso
 from controlplane.core.security import viewer
 from controlplane.diagnosis import standing
-from controlplane.web import lately, pool_words
-from controlplane.web.overview import Overview, PoolLine, overview
+from controlplane.web.shown import lately, pool_words
+from controlplane.web.shown.overview import Overview, PoolLine, overview
 from wire.canonical import Document
 
 router = Router(tags=["overview"])

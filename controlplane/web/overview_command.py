@@ -24,8 +24,8 @@ def add_to(commands: Any, shell: Shell) -> None:
 
 def _overview(shell: Shell, _arguments: argparse.Namespace) -> int:
     with shell("read from the shell", True):
-        from controlplane.web.overview import overview
         from controlplane.web.overview_api import describe
+        from controlplane.web.shown.overview import overview
 
         seen = describe(overview())
     print("\n".join(lines(seen)))

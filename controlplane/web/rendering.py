@@ -11,8 +11,8 @@ from controlplane.core.models import Role, User
 from controlplane.fleet.models import Engine, Gpu, Node
 from controlplane.web import navigation
 from controlplane.web.convergence import firing, summary
-from controlplane.web.fleet import SIMULATED_VERSION
 from controlplane.web.kept import Kept
+from controlplane.web.shown.fleet import SIMULATED_VERSION
 
 
 def frame_of(request: HttpRequest, section: str = "") -> dict[str, Any]:

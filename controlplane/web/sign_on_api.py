@@ -11,7 +11,8 @@ from ninja import Router
 from controlplane.core import oidc_rows as rows
 from controlplane.core.fields import iso
 from controlplane.core.security import admin, viewer
-from controlplane.web import oidc, sign_on
+from controlplane.web import oidc
+from controlplane.web.shown import sign_on
 from wire.canonical import Document
 
 router = Router(tags=["users"])

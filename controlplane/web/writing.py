@@ -13,9 +13,10 @@ from controlplane.core.errors import Conflict
 from controlplane.core.models import AuditEntry, Role
 from controlplane.core.scope import told_of_warnings
 from controlplane.core.security import Caller
-from controlplane.web import differences, staging
+from controlplane.web import differences
 from controlplane.web.differences import Shown
-from controlplane.web.forms import SecretForm
+from controlplane.web.forms.common import SecretForm
+from controlplane.web.shown import staging
 from wire.canonical import Document
 from wire.problems import Problem
 

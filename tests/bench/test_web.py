@@ -9,7 +9,7 @@ import pytest
 
 from bench.support import web_fleet
 from controlplane.fleet.models import Engine, Gpu
-from controlplane.web.overview import overview
+from controlplane.web.shown.overview import overview
 
 NODES = 8
 

@@ -9,8 +9,8 @@ import pytest
 from django.test import RequestFactory
 from django.utils import translation
 
-from controlplane.web import marks as read_marks
-from controlplane.web.marks import CORDON, INCIDENT, REVISION, ROLLOUT, Mark, Marks
+from controlplane.web.shown import marks as read_marks
+from controlplane.web.shown.marks import CORDON, INCIDENT, REVISION, ROLLOUT, Mark, Marks
 from dashboards import asked, marks
 from dashboards.asked import Asked
 from dashboards.marks import LATE_MS, STEP_MS, News, told
@@ -65,7 +65,7 @@ def test_marks_are_told_in_the_readers_language() -> None:
 
 
 class Database:
-    """What `controlplane.web.marks` reads, and how often it was asked."""
+    """What `controlplane.web.shown.marks` reads, and how often it was asked."""
 
     def __init__(self) -> None:
         self.found: list[Mark] = []

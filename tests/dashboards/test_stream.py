@@ -18,7 +18,7 @@ from controlplane.core.models import Role, User
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
 from controlplane.web.live import Board
-from controlplane.web.marks import Mark, Marks
+from controlplane.web.shown.marks import Mark, Marks
 from dashboards import asked, marks, readings, stream
 from dashboards.asked import Asked
 from dashboards.spans import SETTLE_MS, SPANS

@@ -13,8 +13,8 @@ from django.test import Client
 
 from controlplane.core.models import AuditEntry, Role, User
 from controlplane.tenants import services as tenants
-from controlplane.web import audit
 from controlplane.web.labels import NOUNS
+from controlplane.web.shown import audit
 from controlplane.web.views.audit import ROWS_PER_PAGE
 from tests.web.conftest import write
 

@@ -18,8 +18,8 @@ from controlplane.telemetry.receiver import store_path
 from controlplane.tenants import services as tenants
 from controlplane.tenants.models import CachePolicy
 from controlplane.tenants.services import CACHE_POLICIES
-from controlplane.web.caches import hit_lines
 from controlplane.web.measured import Numbers
+from controlplane.web.shown.caches import hit_lines
 from tests.web.conftest import digest_of, write
 from tests.web.traffic import measured
 

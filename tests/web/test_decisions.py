@@ -14,7 +14,7 @@ from django.utils.html import escape
 from controlplane.core.models import Role, User
 from controlplane.telemetry.decisions import log
 from controlplane.telemetry.models import Decision
-from controlplane.web import decisions as pages
+from controlplane.web.shown import decisions as pages
 from gateway.batches.line_run import LINE_STAGES
 from tests.web.conftest import new_target
 from tests.web.telling import refusal

@@ -21,7 +21,7 @@ from controlplane.fleet.services import POOLS
 from controlplane.telemetry import query
 from controlplane.telemetry.promql.errors import Unavailable
 from controlplane.telemetry.results import Series
-from controlplane.web.diagnosis import shown_value
+from controlplane.web.shown.diagnosis import shown_value
 from controlplane.web.states import LOOKS
 from tests.web.conftest import digest_of, write
 from tests.web.diagnosed import LEVER, found

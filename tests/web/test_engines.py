@@ -8,7 +8,7 @@ from django.test import Client
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.models import Engine, Node
 from controlplane.fleet.services import ENGINES, NODES, POOLS
-from controlplane.web import capacity
+from controlplane.web.shown import capacity
 from tests.web.conftest import digest_of, new_target, write
 from tests.web.hardware import MODEL, add_engine, node
 

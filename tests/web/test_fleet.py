@@ -26,7 +26,7 @@ from controlplane.fleet.services import NODES
 from controlplane.telemetry import query
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
-from controlplane.web.fleet import fleet
+from controlplane.web.shown.fleet import fleet
 from tests.controlplane.telemetry.filling import store
 from tests.web.conftest import digest_of, write
 from tests.web.hardware import add_engine, fault, gpu_uuid, node

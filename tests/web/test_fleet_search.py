@@ -16,7 +16,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
-from controlplane.web.fleet_search import NODES_PER_PAGE, Wanted
+from controlplane.web.shown.fleet_search import NODES_PER_PAGE, Wanted
 from tests.controlplane.telemetry.filling import store
 from tests.web.hardware import add_engine, fault, gpu_uuid, node
 from wire.write_body import Series

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ValidationError
 
-from controlplane.web.forms import ScaledField
+from controlplane.web.forms.common import ScaledField
 
 
 @pytest.mark.parametrize("typed", ["1e999999999", "-1e999999999", "9" * 4400])

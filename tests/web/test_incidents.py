@@ -21,9 +21,9 @@ from controlplane.alerts.services import deliveries, incident_acts, incidents, p
 from controlplane.configs import publisher
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.services import NODES
-from controlplane.web import incidents as pages
 from controlplane.web import labels
-from controlplane.web.forms import PolicyForm
+from controlplane.web.forms.common import PolicyForm
+from controlplane.web.shown import incidents as pages
 from tests.web.conftest import digest_of, write
 from tests.web.hardware import fault, node, receiver
 

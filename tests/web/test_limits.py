@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 
 from controlplane.tenants import services
-from controlplane.web.forms import TenantForm
-from controlplane.web.hours import HoursField, line_of
+from controlplane.web.forms.common import TenantForm
+from controlplane.web.forms.hours import HoursField, line_of
 from tests.web.conftest import digest_of, write
 from tests.web.telling import refusal
 

@@ -18,8 +18,8 @@ from controlplane.core.models import Role
 from controlplane.fleet.services import ENGINES, NODES
 from controlplane.rollouts.models import Step
 from controlplane.tenants import services as tenants
-from controlplane.web import marks
-from controlplane.web.marks import Mark
+from controlplane.web.shown import marks
+from controlplane.web.shown.marks import Mark
 from tests.controlplane.conftest import Rest, rest_of  # noqa: F401
 from tests.web.conftest import write
 from tests.web.hardware import fault, node

@@ -17,8 +17,8 @@ from controlplane.fleet.services import ENGINES, POOLS
 from controlplane.rollouts import asked
 from controlplane.rollouts.models import Kind, Rollout
 from controlplane.routing.services import ROUTES
-from controlplane.web.rollout_fields import ConditionsField, EnginesField, ShiftsField
-from controlplane.web.rollout_forms import FORMS
+from controlplane.web.forms.rollout import FORMS
+from controlplane.web.forms.rollout_fields import ConditionsField, EnginesField, ShiftsField
 from tests.web.conftest import digest_of, new_target, write
 from tests.web.hardware import node
 

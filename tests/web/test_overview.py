@@ -28,11 +28,11 @@ from controlplane.telemetry import query
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
 from controlplane.tenants import services as tenants
-from controlplane.web import first_steps
-from controlplane.web.firing import SHOWN
-from controlplane.web.lately import CHANGES_SHOWN, changes
-from controlplane.web.overview import overview
-from controlplane.web.pools import pool_line
+from controlplane.web.shown import first_steps
+from controlplane.web.shown.firing import SHOWN
+from controlplane.web.shown.lately import CHANGES_SHOWN, changes
+from controlplane.web.shown.overview import overview
+from controlplane.web.shown.pools import pool_line
 from tests.controlplane.telemetry.filling import store
 from tests.web.conftest import acknowledge, new_target, write
 from tests.web.diagnosed import found

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.web import pool_words
-from controlplane.web.overview_words import NAMED_MAX, Seen, named, sentence, state_of, troubles
+from controlplane.web.shown import pool_words
+from controlplane.web.shown.overview_words import NAMED_MAX, Seen, named, sentence, state_of, troubles
 
 NAMES = st.text(alphabet="abcdefgh", min_size=1, max_size=4)
 SEEN = st.builds(

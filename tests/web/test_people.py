@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from controlplane.core.models import ApiToken, AuditEntry, Role, User
 from controlplane.core.sessions import open_log_ins
-from controlplane.web.people import TokenLine
+from controlplane.web.shown.people import TokenLine
 from tests.controlplane.core.people import token_of
 from tests.web.conftest import digest_of
 

@@ -17,8 +17,8 @@ from controlplane.fleet.models import Engine, Gpu, Node
 from controlplane.fleet.services import ENGINES, MODELS, POOLS
 from controlplane.routing.services import ROUTES
 from controlplane.telemetry.decisions import sketches
-from controlplane.web.plan_forms import CALLS_EXAMPLE, RATES_EXAMPLE
-from controlplane.web.planned_pool import known_model
+from controlplane.web.forms.plan import CALLS_EXAMPLE, RATES_EXAMPLE
+from controlplane.web.shown.planned_pool import known_model
 from policy.planning.known import KNOWN
 from tests.web.conftest import write
 from wire.sketches import MINUTE_MS, Sketch, bucket_of

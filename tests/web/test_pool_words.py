@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.web.measured import FRESH_SECONDS
-from controlplane.web.pool_words import (
+from controlplane.web.shown.pool_words import (
     PROMISES,
     STATES,
     WINDOW_SECONDS,

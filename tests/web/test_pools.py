@@ -24,7 +24,7 @@ from controlplane.routing.services import ROUTES
 from controlplane.telemetry import query
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
-from controlplane.web.argument_fields import ArgumentsField
+from controlplane.web.forms.arguments import ArgumentsField
 from controlplane.web.views.pools import lowers
 from tests.controlplane.telemetry.filling import store
 from tests.web.conftest import digest_of, write

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.utils.translation import override
 
-from controlplane.web.quantities import measured, percent, promised
+from controlplane.web.shown.quantities import measured, percent, promised
 
 
 @pytest.mark.parametrize(

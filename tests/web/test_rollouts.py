@@ -10,7 +10,7 @@ from django.utils.translation import override
 
 from controlplane.rollouts import machine, rules, runner
 from controlplane.rollouts.models import Kind, Rollout, State, StepState
-from controlplane.web.rollouts import STEP_LABELS
+from controlplane.web.shown.rollouts import STEP_LABELS
 from controlplane.web.states import LOOKS
 from tests.web.conftest import digest_of, new_target
 from tests.web.hardware import node

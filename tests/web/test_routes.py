@@ -14,8 +14,8 @@ from pytest_django import DjangoAssertNumQueries
 from controlplane.fleet.services import MODELS, POOLS
 from controlplane.routing.services import ROUTES
 from controlplane.tenants.services import PRIORITY_CLASSES
-from controlplane.web.route_order import in_turn, moved
-from controlplane.web.route_words import conditions, mismatch_words, named
+from controlplane.web.shown.route_order import in_turn, moved
+from controlplane.web.shown.route_words import conditions, mismatch_words, named
 from controlplane.web.views import routes as routes_view
 from policy.routing import RequestFacts, why_not
 from tests.web.conftest import digest_of, write

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from controlplane.alerts import runbooks
 from controlplane.alerts.services import alerts
-from controlplane.web.runbook_text import as_html
+from controlplane.web.shown.runbook_text import as_html
 
 ALL = sorted(runbooks.pages().keys() - {"index.md"})
 

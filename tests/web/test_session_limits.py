@@ -16,8 +16,8 @@ from controlplane.telemetry.receiver import store_path
 from controlplane.tenants import services as tenants
 from controlplane.tenants.models import SessionLimits
 from controlplane.tenants.services import SESSION_LIMITS
-from controlplane.web.agent_sessions import tenant_lines
 from controlplane.web.measured import Numbers
+from controlplane.web.shown.agent_sessions import tenant_lines
 from tests.web.conftest import digest_of, write
 from tests.web.diagnosed import found
 from tests.web.traffic import measured

@@ -10,9 +10,9 @@ import requests
 from django.test import Client
 
 from controlplane.core.models import AuditEntry
-from controlplane.web import sign_on
 from controlplane.web.models import SignOnFailure
-from controlplane.web.sign_on import Wanted, judged, why_away
+from controlplane.web.shown import sign_on
+from controlplane.web.shown.sign_on import Wanted, judged, why_away
 from tests.controlplane.conftest import Rest
 from tests.controlplane.core.people import person, token_of
 from tests.services import free_port

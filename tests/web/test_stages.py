@@ -20,7 +20,7 @@ from controlplane.core.errors import Refused
 from controlplane.core.models import AuditEntry
 from controlplane.telemetry import query
 from controlplane.tenants import services as tenants
-from controlplane.web.stage_forms import failures_expression
+from controlplane.web.forms.stage import failures_expression
 from tests.web.conftest import acknowledge, digest_of, new_target, write
 from tests.web.staged import begun
 from wire.problems import Problem

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from controlplane.telemetry import query
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
-from controlplane.web.fleet import GpuLine
 from controlplane.web.measured import Numbers
-from controlplane.web.topology import GpuPart, MigSlice, Topology, topology_of
-from controlplane.web.topology_picture import Box, picture_of
+from controlplane.web.shown.fleet import GpuLine
+from controlplane.web.shown.topology import GpuPart, MigSlice, Topology, topology_of
+from controlplane.web.shown.topology_picture import Box, picture_of
 from tests.controlplane.telemetry.filling import store
 from tests.web.agent import links
 from tests.web.hardware import node

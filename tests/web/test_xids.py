@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.alerts.models import NodeEvent
-from controlplane.web import xids
+from controlplane.web.shown import xids
 from tests.web.hardware import gpu_uuid, node
 
 _31 = "XID 31 (GPU memory page fault) on GPU 2 (NVIDIA H100, 00000000:1B:00.0): class application, action restart_app"

@@ -23,7 +23,6 @@ from controlplane.alerts.models import Incident
 from controlplane.core.models import AuditEntry
 from controlplane.web.convergence import Count
 from controlplane.web.differences import shown_key
-from controlplane.web.fleet import GpuLine, Reason, headline_of
 from controlplane.web.labels import (
     actor_label,
     annotation_label,
@@ -35,8 +34,9 @@ from controlplane.web.labels import (
     noun_label,
     place_label,
 )
-from controlplane.web.quantities import lasted, measured, percent, promised
 from controlplane.web.rendering import frame_of
+from controlplane.web.shown.fleet import GpuLine, Reason, headline_of
+from controlplane.web.shown.quantities import lasted, measured, percent, promised
 from controlplane.web.states import SHORT_LABELS, Look, look_of
 
 register = template.Library()

@@ -18,8 +18,8 @@ from controlplane.core.scope import any_of_theirs
 from controlplane.core.security import Caller
 from controlplane.web.access import page
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.people import log_ins_in_words, log_ins_of, token_lines
-from controlplane.web.people_forms import OwnPasswordForm
+from controlplane.web.forms.people import OwnPasswordForm
+from controlplane.web.shown.people import log_ins_in_words, log_ins_of, token_lines
 from controlplane.web.views.review import Proposal, confirm
 
 TOKENS_SHOWN = 20

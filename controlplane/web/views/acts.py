@@ -17,14 +17,14 @@ from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.fleet.models import ActState, Node
 from controlplane.fleet.services import acts as service
-from controlplane.web import acts as acts_read
 from controlplane.web.access import page
-from controlplane.web.act_forms import ActForm
 from controlplane.web.asked import number_in, text_in
-from controlplane.web.capacity import loss_of
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
+from controlplane.web.forms.act import ActForm
 from controlplane.web.labels import action_label
+from controlplane.web.shown import acts as acts_read
+from controlplane.web.shown.capacity import loss_of
 from controlplane.web.views.review import Proposal, confirm, propose
 from wire.acts import ACTIONS
 

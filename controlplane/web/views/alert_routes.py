@@ -19,14 +19,14 @@ from controlplane.core.errors import Refused
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.web.access import page
-from controlplane.web.alert_forms import (
+from controlplane.web.curl import curl
+from controlplane.web.forms.alert import (
     AlertRouteForm,
     InhibitionForm,
     NewAlertRouteForm,
     NewInhibitionForm,
     TryRouteForm,
 )
-from controlplane.web.curl import curl
 from controlplane.web.views.noun_pages import NounPages
 
 # More than a person has; the REST calls give all.

@@ -18,8 +18,8 @@ from controlplane.core.security import Caller
 from controlplane.web.access import page
 from controlplane.web.asked import number_in
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.people import token_lines
-from controlplane.web.people_forms import NewTokenForm
+from controlplane.web.forms.people import NewTokenForm
+from controlplane.web.shown.people import token_lines
 from controlplane.web.views.review import Proposal, confirm
 from controlplane.web.views.secret import secret_page
 

@@ -14,9 +14,9 @@ from controlplane.core.scope import any_of_theirs
 from controlplane.core.security import Caller
 from controlplane.web.access import page
 from controlplane.web.asked import number_in
-from controlplane.web.audit import lines
-from controlplane.web.audit_forms import AuditForm
 from controlplane.web.curl import curl
+from controlplane.web.forms.audit import AuditForm
+from controlplane.web.shown.audit import lines
 
 ROWS_PER_PAGE = 50
 _FORMATS = {"csv": "CSV", "jsonl": "JSON Lines"}

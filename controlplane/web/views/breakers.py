@@ -17,13 +17,13 @@ from controlplane.fleet.models import Engine
 from controlplane.fleet.services import POOLS
 from controlplane.web.access import page
 from controlplane.web.asked import text_in
-from controlplane.web.breakers import standing_of
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.effects import tenants_of
-from controlplane.web.in_force import in_force
-from controlplane.web.override_forms import OverrideForm
+from controlplane.web.forms.override import OverrideForm
 from controlplane.web.panels import shared_panel
+from controlplane.web.shown.breakers import standing_of
+from controlplane.web.shown.in_force import in_force
 from controlplane.web.views.noun_pages import Frame, ask
 from controlplane.web.views.review import Proposal, confirm
 

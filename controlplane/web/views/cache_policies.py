@@ -13,11 +13,11 @@ from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.tenants.services import CACHE_POLICIES
 from controlplane.web.access import page
-from controlplane.web.cache_forms import CachePolicyForm, NewCachePolicyForm
-from controlplane.web.caches import caches
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
+from controlplane.web.forms.cache import CachePolicyForm, NewCachePolicyForm
 from controlplane.web.panels import shared_panel
+from controlplane.web.shown.caches import caches
 from controlplane.web.views.noun_pages import NounPages
 
 _PAGES = NounPages(

@@ -6,9 +6,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from controlplane.core.security import Caller
-from controlplane.web import versions as versions_read
 from controlplane.web.access import page
 from controlplane.web.curl import curl
+from controlplane.web.shown import versions as versions_read
 
 
 @page()

@@ -26,8 +26,8 @@ from controlplane.tenants.models import Tenant
 from controlplane.web.access import page
 from controlplane.web.asked import number_in, text_in
 from controlplane.web.curl import curl
-from controlplane.web.decisions import stage_label, told
-from controlplane.web.quantities import lasted
+from controlplane.web.shown.decisions import stage_label, told
+from controlplane.web.shown.quantities import lasted
 
 ROWS_PER_PAGE = 50
 FILTERS = ("tenant", "pool", "reason", "gateway")

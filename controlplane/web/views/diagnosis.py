@@ -28,12 +28,12 @@ from controlplane.diagnosis.models import Proposal as Lever
 from controlplane.diagnosis.services import proposals, rounds
 from controlplane.diagnosis.services.policies import LEVER_POLICIES
 from controlplane.diagnosis.texts import in_language
-from controlplane.web import diagnosis as shown
 from controlplane.web.access import page
 from controlplane.web.asked import number_in
 from controlplane.web.convergence import followed
 from controlplane.web.curl import begun, curl, reason_of
-from controlplane.web.diagnosis_forms import LeverPolicyForm, NewLeverPolicyForm
+from controlplane.web.forms.diagnosis import LeverPolicyForm, NewLeverPolicyForm
+from controlplane.web.shown import diagnosis as shown
 from controlplane.web.views.review import Proposal, confirm, propose
 
 ROWS_PER_PAGE = 50

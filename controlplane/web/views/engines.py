@@ -20,9 +20,9 @@ from controlplane.fleet.models import Engine, EngineKind, Node, Pool
 from controlplane.fleet.services import ENGINES, NODES
 from controlplane.web.access import page
 from controlplane.web.asked import text_in
-from controlplane.web.capacity import loss_of
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.engine_forms import EngineForm, EngineKeyForm, NewEngineForm, NewNodeForm
+from controlplane.web.forms.engine import EngineForm, EngineKeyForm, NewEngineForm, NewNodeForm
+from controlplane.web.shown.capacity import loss_of
 from controlplane.web.views.noun_pages import NounPages
 
 _ENGINES = NounPages(

@@ -20,17 +20,17 @@ from controlplane.core.models import AuditEntry, Role
 from controlplane.core.security import Caller
 from controlplane.fleet.models import OPEN_STATES, Act, EngineKind, Node
 from controlplane.fleet.services import ENGINES, NODES
-from controlplane.web import fleet as fleet_read
-from controlplane.web import xids
 from controlplane.web.access import page
-from controlplane.web.acts import ActLine
-from controlplane.web.capacity import loss_of
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.fleet_search import Wanted, shown_of
 from controlplane.web.panels import shared_panel
-from controlplane.web.topology import topology
-from controlplane.web.topology_picture import picture_of
+from controlplane.web.shown import fleet as fleet_read
+from controlplane.web.shown import xids
+from controlplane.web.shown.acts import ActLine
+from controlplane.web.shown.capacity import loss_of
+from controlplane.web.shown.fleet_search import Wanted, shown_of
+from controlplane.web.shown.topology import topology
+from controlplane.web.shown.topology_picture import picture_of
 from controlplane.web.views.review import Proposal, confirm
 from wire.canonical import Document
 

@@ -23,12 +23,12 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.models import AuditEntry, Role
 from controlplane.core.security import Caller
 from controlplane.fleet.models import Node, Pool
-from controlplane.web import alert_rules
-from controlplane.web import incidents as incidents_read
 from controlplane.web.access import page
-from controlplane.web.alert_forms import AssignForm, CommentForm, NounForm, SnoozeForm
 from controlplane.web.asked import number_in, text_in
 from controlplane.web.curl import curl, reason_of
+from controlplane.web.forms.alert import AssignForm, CommentForm, NounForm, SnoozeForm
+from controlplane.web.shown import alert_rules
+from controlplane.web.shown import incidents as incidents_read
 from controlplane.web.views.noun_pages import Frame, ask
 from controlplane.web.views.policy import policy_card
 from controlplane.web.views.review import Proposal, confirm

@@ -21,7 +21,7 @@ from controlplane.tenants.models import TenantKey
 from controlplane.web.access import page
 from controlplane.web.convergence import told_of
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.forms import NewKeyForm, RotateKeyForm
+from controlplane.web.forms.common import NewKeyForm, RotateKeyForm
 from controlplane.web.views.review import Proposal, confirm
 from controlplane.web.views.secret import secret_page
 

@@ -19,9 +19,9 @@ from controlplane.telemetry.writers import METRIC_WRITERS
 from controlplane.web.access import page
 from controlplane.web.asked import text_in
 from controlplane.web.curl import curl, reason_of
+from controlplane.web.forms.writer import NewWriterForm, RotateWriterForm, WriterForm
 from controlplane.web.views.noun_pages import NounPages
 from controlplane.web.views.secret import secret_page
-from controlplane.web.writer_forms import NewWriterForm, RotateWriterForm, WriterForm
 
 ROWS_PER_PAGE = 100
 _PAGES = NounPages(

@@ -20,7 +20,7 @@ from controlplane.web.asked import text_in
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.labels import action_label
-from controlplane.web.model_files import model_lines
+from controlplane.web.shown.model_files import model_lines
 from controlplane.web.views.review import Proposal, confirm
 
 # As the last part of their addresses, here and in REST.

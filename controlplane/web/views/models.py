@@ -14,15 +14,15 @@ from controlplane.core.models import AuditEntry, Role
 from controlplane.core.security import Caller
 from controlplane.fleet.models import ModelVersion, Pool
 from controlplane.fleet.services import ALIASES, MODELS
-from controlplane.web import pools as pools_read
-from controlplane.web import served_models
 from controlplane.web.access import page
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
 from controlplane.web.effects import tenants_of
-from controlplane.web.grouped_forms import settings_of
-from controlplane.web.model_files import files_of
-from controlplane.web.model_forms import AliasForm, ModelForm, NewAliasForm, NewModelForm
+from controlplane.web.forms.grouped import settings_of
+from controlplane.web.forms.model import AliasForm, ModelForm, NewAliasForm, NewModelForm
+from controlplane.web.shown import pools as pools_read
+from controlplane.web.shown import served_models
+from controlplane.web.shown.model_files import files_of
 from controlplane.web.views.noun_pages import NounPages
 
 HISTORY_ROWS = 10

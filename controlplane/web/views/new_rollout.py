@@ -21,8 +21,8 @@ from controlplane.rollouts.models import Kind, Rollout
 from controlplane.web.access import page
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.effects import tenants_of
-from controlplane.web.rollout_forms import FORMS, ChoiceForm, RolloutForm
-from controlplane.web.rollouts import preview_of
+from controlplane.web.forms.rollout import FORMS, ChoiceForm, RolloutForm
+from controlplane.web.shown.rollouts import preview_of
 from controlplane.web.views.review import Proposal, propose
 
 # They take engines of the pool out of service, for a time or for good.

@@ -17,8 +17,8 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Refused
 from controlplane.core.nouns import Noun
 from controlplane.core.security import Caller
-from controlplane.web.alert_forms import NounForm
 from controlplane.web.curl import begun, curl, reason_of
+from controlplane.web.forms.alert import NounForm
 from controlplane.web.views.review import Proposal, confirm, propose
 
 # What the review says that the fields which change will do to whom; empty: nothing that needs a word.

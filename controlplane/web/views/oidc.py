@@ -24,7 +24,7 @@ from controlplane.core.models import User
 from controlplane.core.security import address_of
 from controlplane.web import oidc
 from controlplane.web.access import start_page
-from controlplane.web.sign_on import note_failure
+from controlplane.web.shown.sign_on import note_failure
 
 log = logging.getLogger(__name__)
 

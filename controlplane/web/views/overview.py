@@ -9,11 +9,11 @@ from django.shortcuts import redirect, render
 
 from controlplane.core.models import User
 from controlplane.core.security import Caller
-from controlplane.web import lately as read_lately
 from controlplane.web.access import page, start_page
 from controlplane.web.curl import curl
-from controlplane.web.overview import overview as read
 from controlplane.web.panels import shared_panel
+from controlplane.web.shown import lately as read_lately
+from controlplane.web.shown.overview import overview as read
 
 
 def home(request: HttpRequest) -> HttpResponse:

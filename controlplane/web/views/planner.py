@@ -18,10 +18,10 @@ from controlplane.planner import fleet_gpus, plans, promises
 from controlplane.tenants.models import Tenant
 from controlplane.web.access import page
 from controlplane.web.curl import curl
-from controlplane.web.forms import RefusableForm
-from controlplane.web.plan_forms import PASTED, FanOutForm, PlanForm, PromiseForm
-from controlplane.web.planned_pool import initial_of
-from controlplane.web.planner import (
+from controlplane.web.forms.common import RefusableForm
+from controlplane.web.forms.plan import PASTED, FanOutForm, PlanForm, PromiseForm
+from controlplane.web.shown.planned_pool import initial_of
+from controlplane.web.shown.planner import (
     TONES,
     VERDICTS,
     gib,

@@ -17,7 +17,7 @@ from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.web.access import page
 from controlplane.web.curl import begun, curl, reason_of
-from controlplane.web.forms import PolicyForm
+from controlplane.web.forms.common import PolicyForm
 from controlplane.web.views.review import Proposal, propose
 
 

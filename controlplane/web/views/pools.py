@@ -14,15 +14,15 @@ from controlplane.core.models import AuditEntry, Role
 from controlplane.core.security import Caller
 from controlplane.fleet.models import Pool
 from controlplane.fleet.services import POOLS
-from controlplane.web import fleet as fleet_read
-from controlplane.web import pools as pools_read
 from controlplane.web.access import page
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
 from controlplane.web.effects import tenants_of
-from controlplane.web.grouped_forms import settings_of
+from controlplane.web.forms.grouped import settings_of
+from controlplane.web.forms.pool import NewPoolForm, PoolForm
 from controlplane.web.panels import shared_panel
-from controlplane.web.pool_forms import NewPoolForm, PoolForm
+from controlplane.web.shown import fleet as fleet_read
+from controlplane.web.shown import pools as pools_read
 from controlplane.web.views.noun_pages import NounPages
 
 HISTORY_ROWS = 10

@@ -13,12 +13,12 @@ from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.tenants.services import PRIORITY_CLASSES
 from controlplane.web.access import page
-from controlplane.web.class_forms import NewPriorityClassForm, PriorityClassForm
-from controlplane.web.classes import classes
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
 from controlplane.web.effects import tenants_of_class
+from controlplane.web.forms.classes import NewPriorityClassForm, PriorityClassForm
 from controlplane.web.panels import shared_panel
+from controlplane.web.shown.classes import classes
 from controlplane.web.views.noun_pages import NounPages
 
 _PAGES = NounPages(

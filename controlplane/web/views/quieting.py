@@ -17,9 +17,9 @@ from controlplane.alerts.services.silences import SILENCES
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.web.access import page
-from controlplane.web.alert_forms import DAY_NAMES, NewSilenceForm, NewWindowForm, SilenceForm, WindowForm
 from controlplane.web.asked import number_in
 from controlplane.web.curl import curl, reason_of
+from controlplane.web.forms.alert import DAY_NAMES, NewSilenceForm, NewWindowForm, SilenceForm, WindowForm
 from controlplane.web.views.noun_pages import NounPages
 from controlplane.web.views.review import Proposal, confirm
 

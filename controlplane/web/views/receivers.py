@@ -23,11 +23,11 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import NotFound, Refused
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
-from controlplane.web import incidents as incidents_read
 from controlplane.web.access import page
 from controlplane.web.curl import begun, curl, reason_of
-from controlplane.web.forms import SecretForm
-from controlplane.web.receiver_forms import GivenSecretForm, NewReceiverForm, ReceiverForm, initial_of
+from controlplane.web.forms.common import SecretForm
+from controlplane.web.forms.receiver import GivenSecretForm, NewReceiverForm, ReceiverForm, initial_of
+from controlplane.web.shown import incidents as incidents_read
 from controlplane.web.views.review import Proposal, confirm, propose
 from controlplane.web.writing import MadeAlready, make_secret
 

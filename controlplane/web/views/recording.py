@@ -18,8 +18,8 @@ from controlplane.telemetry.recording.fields import checked
 from controlplane.telemetry.recording.rule_text import read_rules, write_rules
 from controlplane.web.access import page
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.recording import groups
-from controlplane.web.rule_forms import RuleFileForm
+from controlplane.web.forms.recording_rules import RuleFileForm
+from controlplane.web.shown.recording import groups
 from controlplane.web.views.review import Proposal, confirm, propose
 
 

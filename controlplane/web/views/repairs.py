@@ -17,9 +17,9 @@ from controlplane.remediation import services
 from controlplane.remediation.causes import REPAIRS
 from controlplane.remediation.models import OPEN_STATES, UNMENDED_STATES, Mode, Remediation, State
 from controlplane.web.access import page
-from controlplane.web.capacity import loss_of
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
+from controlplane.web.shown.capacity import loss_of
 from controlplane.web.views.review import Proposal, confirm
 
 ROWS_PER_PAGE = 50

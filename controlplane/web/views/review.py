@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.core.errors import Refused
 from controlplane.core.security import Caller
-from controlplane.web.forms import ReasonForm, RefusableForm
+from controlplane.web.forms.common import ReasonForm, RefusableForm
 from controlplane.web.writing import Action, ChangedMeanwhile, carry_out, rehearse
 
 

@@ -29,7 +29,7 @@ from controlplane.web.access import page
 from controlplane.web.asked import number_in
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.forms import RefusableForm
+from controlplane.web.forms.common import RefusableForm
 from controlplane.web.labels import actor_label
 from controlplane.web.panels import shared_panel
 from controlplane.web.views.review import Proposal, confirm

@@ -24,8 +24,8 @@ from controlplane.web.asked import number_in
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.effects import tenants_of
-from controlplane.web.quantities import percent
-from controlplane.web.rollouts import step_about, step_label
+from controlplane.web.shown.quantities import percent
+from controlplane.web.shown.rollouts import step_about, step_label
 from controlplane.web.views.review import Proposal, confirm
 
 ROWS_PER_PAGE = 50

@@ -24,13 +24,13 @@ from controlplane.web.access import page
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.effects import tenants_of
+from controlplane.web.forms.route import NewRouteForm, RouteForm, SentForm, TrialForm
 from controlplane.web.measured import Board, Numbers, Question
 from controlplane.web.panels import shared_panel
-from controlplane.web.route_forms import NewRouteForm, RouteForm, SentForm, TrialForm
-from controlplane.web.route_order import Direction, moved
-from controlplane.web.route_trial import tried
-from controlplane.web.route_words import conditions, way
 from controlplane.web.sent_text import read_body
+from controlplane.web.shown.route_order import Direction, moved
+from controlplane.web.shown.route_trial import tried
+from controlplane.web.shown.route_words import conditions, way
 from controlplane.web.views.noun_pages import NounPages
 from controlplane.web.views.review import Proposal, confirm
 from wire.canonical import Document

@@ -20,11 +20,11 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Refused
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
-from controlplane.web import alert_rules
 from controlplane.web.access import page
-from controlplane.web.alert_rule_forms import AlertRuleForm, NewAlertRuleForm, RulesFileForm
 from controlplane.web.curl import begun, curl, reason_of
-from controlplane.web.forms import RefusableForm
+from controlplane.web.forms.common import RefusableForm
+from controlplane.web.forms.rules import AlertRuleForm, NewAlertRuleForm, RulesFileForm
+from controlplane.web.shown import alert_rules
 from controlplane.web.views.review import Proposal, confirm, propose
 
 SECTION = "rules"

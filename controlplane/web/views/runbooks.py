@@ -13,7 +13,7 @@ from controlplane.core.errors import NotFound
 from controlplane.core.security import Caller
 from controlplane.web.access import page
 from controlplane.web.curl import curl
-from controlplane.web.runbook_text import as_html, line_as_html
+from controlplane.web.shown.runbook_text import as_html, line_as_html
 
 SECTION = "rules"
 _INCIDENTS_SHOWN = 20

@@ -12,7 +12,7 @@ from django.shortcuts import render
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Refused
 from controlplane.core.security import Caller
-from controlplane.web.forms import SecretForm
+from controlplane.web.forms.common import SecretForm
 from controlplane.web.writing import MadeAlready, make_secret
 
 

@@ -17,7 +17,7 @@ from controlplane.core import oidc_rows as rows
 from controlplane.core.models import User
 from controlplane.web import oidc
 from controlplane.web.access import start_page
-from controlplane.web.forms import LoginForm
+from controlplane.web.forms.common import LoginForm
 
 
 class LogIn(LoginView):

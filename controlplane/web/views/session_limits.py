@@ -14,12 +14,12 @@ from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.tenants.services import SESSION_LIMITS
 from controlplane.web.access import page
-from controlplane.web.agent_sessions import sessions
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
 from controlplane.web.effects import listed
+from controlplane.web.forms.session import NewSessionLimitsForm, SessionLimitsForm
 from controlplane.web.panels import shared_panel
-from controlplane.web.session_forms import NewSessionLimitsForm, SessionLimitsForm
+from controlplane.web.shown.agent_sessions import sessions
 from controlplane.web.views.noun_pages import NounPages
 
 _PAGES = NounPages(

@@ -12,9 +12,10 @@ from django.utils.translation import gettext as _
 from controlplane.core import oidc_rows as rows
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
-from controlplane.web import oidc, sign_on
+from controlplane.web import oidc
 from controlplane.web.access import page
 from controlplane.web.curl import curl
+from controlplane.web.shown import sign_on
 from wire.settings import Setting
 
 

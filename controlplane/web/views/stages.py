@@ -21,9 +21,9 @@ from controlplane.web.access import page
 from controlplane.web.asked import number_in
 from controlplane.web.convergence import followed
 from controlplane.web.curl import begun, curl, reason_of
+from controlplane.web.forms.stage import StageForm, read_change
 from controlplane.web.panels import shared_panel
-from controlplane.web.stage_forms import StageForm, read_change
-from controlplane.web.staging import of_document_patch, of_stage, told
+from controlplane.web.shown.staging import of_document_patch, of_stage, told
 from controlplane.web.views.review import Proposal, confirm, propose
 
 SECTION = "stages"

@@ -20,7 +20,7 @@ from controlplane.core.security import Caller
 from controlplane.web.access import page
 from controlplane.web.convergence import followed, neediest_first, tally, target_lines
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.forms import JoinTokenForm
+from controlplane.web.forms.common import JoinTokenForm
 from controlplane.web.panels import shared_panel
 from controlplane.web.views.review import Proposal, confirm
 from controlplane.web.views.secret import secret_page

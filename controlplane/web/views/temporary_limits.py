@@ -16,8 +16,8 @@ from controlplane.core.security import Caller
 from controlplane.tenants import services
 from controlplane.web.access import page
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.forms import TemporaryLimitsForm
-from controlplane.web.tried import effect_in_words
+from controlplane.web.forms.common import TemporaryLimitsForm
+from controlplane.web.shown.tried import effect_in_words
 from controlplane.web.views.review import Proposal, confirm, propose
 
 

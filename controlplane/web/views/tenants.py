@@ -28,9 +28,9 @@ from controlplane.web.access import page
 from controlplane.web.asked import text_in
 from controlplane.web.convergence import followed
 from controlplane.web.curl import begun, curl, reason_of
-from controlplane.web.forms import NewTenantForm, TenantForm, TenantLimitsForm
-from controlplane.web.hours import line_of
-from controlplane.web.tried import effect_in_words
+from controlplane.web.forms.common import NewTenantForm, TenantForm, TenantLimitsForm
+from controlplane.web.forms.hours import line_of
+from controlplane.web.shown.tried import effect_in_words
 from controlplane.web.views.review import Proposal, propose
 from controlplane.web.writing import Action, rehearse
 

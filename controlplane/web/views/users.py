@@ -18,9 +18,9 @@ from controlplane.core.security import Caller
 from controlplane.web.access import page
 from controlplane.web.asked import text_in
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.forms import SecretForm
-from controlplane.web.people import log_ins_in_words, log_ins_of, person_lines, what_ends
-from controlplane.web.people_forms import NewUserForm, UserForm
+from controlplane.web.forms.common import SecretForm
+from controlplane.web.forms.people import NewUserForm, UserForm
+from controlplane.web.shown.people import log_ins_in_words, log_ins_of, person_lines, what_ends
 from controlplane.web.views.noun_pages import Frame, ask
 from controlplane.web.views.review import Proposal, confirm
 from controlplane.web.views.secret import secret_page

@@ -13,12 +13,12 @@ from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.fleet.models import Pool
 from controlplane.fleet.services import versions as service
-from controlplane.web import versions as versions_read
 from controlplane.web.access import page
 from controlplane.web.asked import number_in
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.effects import tenants_of
+from controlplane.web.shown import versions as versions_read
 from controlplane.web.views.review import Proposal, confirm
 
 ROWS_PER_PAGE = 100

@@ -17,12 +17,12 @@ from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.fleet.services import POOLS
 from controlplane.planner import what_if as service
-from controlplane.web import what_if as shown
 from controlplane.web.access import page
 from controlplane.web.asked import number_in
 from controlplane.web.curl import begun, curl, reason_of
+from controlplane.web.forms.what_if import WhatIfForm
+from controlplane.web.shown import what_if as shown
 from controlplane.web.views.review import Proposal, confirm, propose
-from controlplane.web.what_if_forms import WhatIfForm
 
 ROWS_PER_PAGE = 50
 

@@ -21,7 +21,7 @@ from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.web.access import page
 from controlplane.web.curl import curl, reason_of
-from controlplane.web.forms import RefusableForm
+from controlplane.web.forms.common import RefusableForm
 from controlplane.web.views.review import Proposal, propose
 
 SECTION = "revisions"

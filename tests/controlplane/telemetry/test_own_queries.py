@@ -17,18 +17,9 @@ from controlplane.configs import pool_means
 from controlplane.demo_check import cordoning
 from controlplane.telemetry.promql.binary import COMPARISON, SETS
 from controlplane.telemetry.recording.builtin import builtin
-from controlplane.web import (
-    agent_sessions,
-    breakers,
-    caches,
-    classes,
-    effects,
-    pool_readings,
-    pools,
-    readings,
-    topology,
-)
-from controlplane.web.stage_forms import failures_expression
+from controlplane.web import effects, readings
+from controlplane.web.forms.stage import failures_expression
+from controlplane.web.shown import agent_sessions, breakers, caches, classes, pool_readings, pools, topology
 from controlplane.web.views import routes
 from dashboards.charts import CHARTS
 from dashboards.heat import MEASURES, promql_of

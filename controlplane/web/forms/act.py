@@ -1,0 +1,75 @@
+"""The form of an act: its fields are the arguments that wire/acts.py lists for the action."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from django import forms
+from django.utils.translation import gettext_lazy as _
+from msgspec import inspect
+
+from controlplane.core.errors import Refused
+from controlplane.web.forms.arguments import ArgumentsField
+from controlplane.web.forms.common import RefusableForm, ScaledField
+from controlplane.web.labels import argument_label
+from controlplane.web.refusals import sentence
+from wire.acts import ACTIONS
+from wire.problems import Problem
+
+_EXPIRES_SECONDS = 3600
+
+
+class ActForm(RefusableForm):
+    """What is asked of an agent. Whether it may be is decided by the service, by wire/acts.py."""
+
+    expires_in_seconds = ScaledField(
+        60,
+        label=_("Begun within (minutes)"),
+        initial=_EXPIRES_SECONDS,
+        decimal_places=2,
+        help_text=_("After that its agent begins it no more."),
+    )
+
+    def __init__(self, action: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        request = inspect.type_info(ACTIONS[action])
+        assert isinstance(request, inspect.StructType)  # noqa: S101 - every entry of ACTIONS is one
+        arguments = {field.name: _field_of(field) for field in request.fields}
+        self._arguments = list(arguments)
+        self.fields = {**arguments, **self.fields}
+
+    def arguments(self) -> dict[str, Any]:
+        """As the service takes them; one that was left empty is not given."""
+        given = {name: self.cleaned_data.get(name) for name in self._arguments}
+        return {name: value for name, value in given.items() if value not in (None, "", {})}
+
+    def take_refusal(self, refused: Refused) -> None:
+        """Each problem of an argument at its field; what is wrong with the subject, which has none, at the top."""
+        of_subject = [problem for problem in refused.problems if problem.path in ("/engine", "/node")]
+        for problem in of_subject:
+            self.add_error(None, sentence(problem))
+        others = [
+            Problem(problem.path.removeprefix("/arguments") or problem.path, problem.rule, problem.message)
+            for problem in refused.problems
+            if problem not in of_subject
+        ]
+        if others or not of_subject:
+            super().take_refusal(Refused(refused.detail, others, code=refused.code))
+
+
+def _field_of(field: inspect.Field) -> forms.Field:
+    label, help_text = argument_label(field.name)
+    options: dict[str, Any] = {"label": label, "help_text": help_text, "required": field.required}
+    kind = field.type
+    if isinstance(kind, inspect.LiteralType):
+        choices = [(value, value) for value in kind.values]
+        chosen = int if isinstance(kind.values[0], int) else str
+        return forms.TypedChoiceField(choices=choices, coerce=chosen, initial=field.default, **options)
+    if isinstance(kind, inspect.DictType):
+        widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false"})
+        return ArgumentsField(widget=widget, **options)
+    if isinstance(kind, inspect.IntType):
+        initial = None if field.default is msgspec.NODEFAULT else field.default
+        return forms.IntegerField(widget=forms.TextInput(attrs={"inputmode": "numeric"}), initial=initial, **options)
+    return forms.CharField(**options)

@@ -1,0 +1,1 @@
+"""What pages show of each noun, made from rows and readings."""
