@@ -14,11 +14,13 @@ from celery.schedules import crontab
 from celery.signals import heartbeat_sent
 from django.conf import settings
 
+from controlplane import redis_broker
 from controlplane import settings_rows as rows
 
 # Without Redis: one machine, one worker, a broker of files.
 EMBEDDED = not settings.HEADWORKS_REDIS_URL
 
+redis_broker.use()
 app = Celery("headworks")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(

@@ -122,4 +122,5 @@ class Board(Latest[Numbers]):
     """The questions of one page."""
 
     def __init__(self, name: str, questions: Mapping[str, Question]) -> None:
+        self.questions = questions
         super().__init__(name, lambda at_ms: ask(questions, at_ms), lambda why: Numbers(missing=why))

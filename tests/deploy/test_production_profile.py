@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +54,19 @@ def test_every_service_gets_healthy_does_its_work_and_ends_in_time(production: P
         wait_for(lambda: targets() == applied, 30, "both targets run the newest revision")
         metrics = f"http://127.0.0.1:{production.ports['victoriametrics']}/api/v1"
         pushed = f"{metrics}/query?query=headworks_agent_up"
-        wait_for(lambda: data_of(pushed)["result"], 30, "what the agent pushed, in VictoriaMetrics")
-        (read_by_itself,) = data_of(f"{metrics}/targets")["activeTargets"]
-        assert answers_ok(read_by_itself["scrapeUrl"])
-        assert read_by_itself["scrapeUrl"] == f"{address}/metrics"
+        wait_for(partial(answered, pushed), 30, "what the agent pushed, in VictoriaMetrics")
+        # Written by the worker, and by the web process.
+        for name in ("headworks_worker_seen_time_seconds", "headworks_config_streams"):
+            own = f"{metrics}/query?query={name}"
+            wait_for(partial(answered, own), 60, f"{name} in VictoriaMetrics")
         assert answers_ok(f"http://127.0.0.1:{production.ports['alertmanager']}/-/ready")
     # Containers cannot write to anything but their volumes and /tmp.
     assert list(production.root.iterdir()) == []
     assert {file.name for file in production.place("/var/lib/headworks").iterdir()} == {"static", "batches"}
+
+
+def answered(query: str) -> Any:
+    return data_of(query)["result"]
 
 
 def data_of(url: str) -> Any:

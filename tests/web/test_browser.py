@@ -200,7 +200,7 @@ def test_a_quota_is_changed_by_keyboard_alone(site: Site, open_page: OpenPage) -
     assert site.rest.get("/tenants/search")["tpm_limit"] == 4321
 
 
-def press_tab_until(page: Page, text: str, element_id: str = "", tabs_max: int = 40) -> None:
+def press_tab_until(page: Page, text: str, element_id: str = "", tabs_max: int = 90) -> None:
     for _ in range(tabs_max):
         page.keyboard.press("Tab")
         found = page.evaluate("() => [document.activeElement.textContent.trim(), document.activeElement.id]")

@@ -110,7 +110,7 @@ def test_an_act_goes_from_click_to_its_end_on_an_open_page(
     # What was opened stays so.
     expect(page.get_by_text("max-num-seqs: 128")).to_be_visible()
 
-    page.get_by_role("link", name="Acts", exact=True).click()
+    page.get_by_role("navigation").get_by_role("link", name="Acts", exact=True).click()
     page.get_by_role("link", name="Ask for an act").click()
     page.get_by_role("link", name="llama-a").click()
     page.get_by_role("link", name="Put to sleep").click()

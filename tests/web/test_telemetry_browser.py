@@ -48,7 +48,7 @@ def test_a_person_finds_why_a_request_was_refused(site: Site, open_page: OpenPag
     page.get_by_label("Reason").select_option("context_too_long")
     page.get_by_label("Gateway").select_option(GATEWAY)
     page.get_by_role("button", name="Show").click()
-    expect(page).to_have_url(f"{site.url}/decisions/?tenant=&reason=context_too_long&gateway={GATEWAY}")
+    expect(page).to_have_url(re.compile(rf"/decisions/\?.*reason=context_too_long.*gateway={GATEWAY}"))
     page.get_by_role("link", name=TOO_LONG).click()
     expect(page.locator(".stages .ended")).to_have_text(re.compile("count tokens"))
     expect(page.locator(".decision")).to_contain_text("140,002")

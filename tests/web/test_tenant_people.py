@@ -65,14 +65,16 @@ def test_a_key_of_another_tenant_is_not_reached_by_way_of_their_own(own: Client,
     assert not tenants.get_key(key.pk).blocked
 
 
-@pytest.mark.parametrize("path", ["/live", "/dashboards/", "/dashboards/_dash-layout"])
-def test_the_stream_and_charts_are_of_the_whole_fleet(own: Client, path: str) -> None:
+@pytest.mark.parametrize("path", ["/dashboards/", "/dashboards/_dash-layout"])
+def test_charts_are_of_the_whole_fleet(own: Client, path: str) -> None:
     assert own.get(path).status_code == 403
 
 
-def test_so_is_the_stream_of_charts(transactional_db: None) -> None:
-    # It looks at the log-in in a thread of its own.
-    assert browser(Role.VIEWER).get("/dashboards/live").status_code == 403
+def test_so_are_the_streams(transactional_db: None) -> None:
+    # They look at the log-in in a thread of their own.
+    person = browser(Role.VIEWER)
+    for path in ("/live", "/dashboards/live"):
+        assert person.get(path).status_code == 403
 
 
 def test_they_begin_at_their_tenants_and_see_no_others(own: Client, acme: str) -> None:

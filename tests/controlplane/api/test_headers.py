@@ -139,7 +139,7 @@ def test_every_write_looks_at_its_key(operations: Any, admin: Rest) -> None:
         assert answer.status_code == 400, (method, path, answer.content)
         assert answer.json()["problems"][0]["path"] == "/Idempotency-Key"
     # What these are given here is refused before they come to write.
-    assert others == {"/artifacts", "/targets/join-tokens", "/deliveries/{delivery_id}/resend"}
+    assert others == {"/artifacts", "/targets/join-tokens", "/deliveries/{delivery_id}/resend", "/me/password"}
 
 
 def test_what_a_write_answers_carries_the_tag_that_a_read_answers(operations: Any, admin: Rest) -> None:

@@ -165,7 +165,7 @@ def racks(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
             )  # fmt: skip
     told = [("rack-1", "NV18"), ("rack-2", "NV18"), ("rack-2", "SYS")]
 
-    def instant(promql: str, at_ms: int) -> list[Sample]:
+    def instant(promql: str, at_ms: int, seconds_max: float | None = None) -> list[Sample]:
         assert promql == fleet_gpus.LINKS_QUERY
         return [Sample({"node": node, "link": link}, at_ms, 1.0) for node, link in told]
 
@@ -193,7 +193,7 @@ def test_a_plan_takes_a_node_s_gpus_and_their_links(racks: None, viewer: Rest) -
 
 
 def test_without_metrics_a_gpu_s_usual_link_counts(racks: None, viewer: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(promql: str, at_ms: int) -> list[Sample]:
+    def away(promql: str, at_ms: int, seconds_max: float | None = None) -> list[Sample]:
         raise query.QueryError("away")
 
     monkeypatch.setattr(query, "instant", away)
@@ -289,7 +289,7 @@ def test_an_engine_that_tells_nothing_is_taken_to_be_spread_as_the_plan_is(chat:
 def test_rates_are_measured_by_the_busiest_minute_of_a_pool(chat: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
     told({"tensor_parallel_size": "2"}, 400_000)
 
-    def instant(promql: str, at_ms: int) -> list[Sample]:
+    def instant(promql: str, at_ms: int, seconds_max: float | None = None) -> list[Sample]:
         assert 'pool="chat"' in promql
         assert "[3d]" in promql
         return [Sample({"pool": "chat"}, at_ms, 9000.0 if "prompt" in promql else 1200.0)]

@@ -43,7 +43,7 @@ def chat(admin: Rest) -> Rest:
 def served(monkeypatch: pytest.MonkeyPatch) -> None:
     values = {promises.NOW_QUERY: 90_000.4, promises.BUSIEST_QUERY: 400_000.0}
 
-    def instant(promql: str, at_ms: int) -> list[Sample]:
+    def instant(promql: str, at_ms: int, seconds_max: float | None = None) -> list[Sample]:
         return [Sample({"pool": "chat"}, at_ms, values[promql])]
 
     monkeypatch.setattr(query, "instant", instant)
@@ -129,7 +129,7 @@ def test_a_tenant_that_reaches_no_pool_is_promised_nothing(chat: Rest) -> None:
 
 
 def test_without_metrics_it_is_answered_without_what_is_served(chat: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(promql: str, at_ms: int) -> list[Sample]:
+    def away(promql: str, at_ms: int, seconds_max: float | None = None) -> list[Sample]:
         raise query.QueryError("away")
 
     monkeypatch.setattr(query, "instant", away)
