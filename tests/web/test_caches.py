@@ -20,7 +20,8 @@ from controlplane.tenants.models import CachePolicy
 from controlplane.tenants.services import CACHE_POLICIES
 from controlplane.web.measured import Numbers
 from controlplane.web.shown.caches import hit_lines
-from tests.web.conftest import digest_of, write
+from tests.web.asking import applied, page, part
+from tests.web.conftest import write
 from tests.web.traffic import measured
 
 pytestmark = pytest.mark.django_db
@@ -41,24 +42,6 @@ def faq() -> None:
         tenants.create(unit, "acme", {"cache_policy": "faq"})
 
     write(make)
-
-
-def page(client: Client, path: str) -> str:
-    answer = client.get(path)
-    assert answer.status_code == 200, answer.content.decode()
-    return answer.content.decode()
-
-
-def part(text: str, name: str) -> str:
-    return text[text.index(f'id="{name}"') :].partition("</section>")[0]
-
-
-def applied(client: Client, path: str, typed: dict[str, str]) -> None:
-    reviewed = client.post(path, {**typed, "step": "review"})
-    assert reviewed.status_code == 200, reviewed.content.decode()
-    digest = digest_of(reviewed.content.decode())
-    answer = client.post(path, {**typed, "step": "apply", "digest": digest, "reason": "a test"})
-    assert answer.status_code == 302, answer.content.decode()
 
 
 def test_policies_say_what_they_allow_and_who_has_them(faq: None, viewer: Client) -> None:

@@ -15,6 +15,7 @@ from django.urls import reverse
 from controlplane.core.changes import UnitOfWork
 from controlplane.fleet.models import Alias, Model
 from controlplane.fleet.services import ALIASES, MODELS, POOLS
+from tests.web.asking import page
 from tests.web.conftest import digest_of, write
 from tests.web.hardware import MODEL, add_engine
 from tests.web.versioned import passive_version
@@ -32,12 +33,6 @@ FORM = {
 @pytest.fixture(autouse=True)
 def own_store(settings: Any, tmp_path: Path) -> None:
     settings.DATA_DIR = tmp_path
-
-
-def page(client: Client, path: str) -> str:
-    answer = client.get(path)
-    assert answer.status_code == 200, answer.content.decode()
-    return answer.content.decode()
 
 
 def applied(client: Client, path: str, typed: dict[str, str]) -> str:

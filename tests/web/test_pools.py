@@ -27,6 +27,7 @@ from controlplane.telemetry.store.writer import Owner
 from controlplane.web.forms.arguments import ArgumentsField
 from controlplane.web.views.pools import lowers
 from tests.controlplane.telemetry.filling import store
+from tests.web.asking import page
 from tests.web.conftest import digest_of, write
 from tests.web.hardware import MODEL, add_engine, node
 from tests.web.traffic import measured
@@ -56,12 +57,6 @@ def chat(db: None) -> Pool:
     Engine.objects.filter(name="llama-b").update(state="down")
     write(lambda unit: ROUTES.create(unit, "everything", {"pools": {"chat": 1000}}))
     return Pool.objects.get(name="chat")
-
-
-def page(client: Client, path: str) -> str:
-    answer = client.get(path)
-    assert answer.status_code == 200, answer.content.decode()
-    return answer.content.decode()
 
 
 def row_of(text: str, name: str) -> str:

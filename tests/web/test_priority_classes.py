@@ -16,6 +16,7 @@ from controlplane.telemetry.receiver import store_path
 from controlplane.tenants import services as tenants
 from controlplane.tenants.models import PriorityClass
 from controlplane.tenants.services import PRIORITY_CLASSES
+from tests.web.asking import page
 from tests.web.conftest import digest_of, write
 from tests.web.traffic import measured
 
@@ -43,12 +44,6 @@ def two() -> None:
         tenants.create(unit, "acme", {"default_priority_class": "interactive"})
 
     write(make)
-
-
-def page(client: Client, path: str) -> str:
-    answer = client.get(path)
-    assert answer.status_code == 200, answer.content.decode()
-    return answer.content.decode()
 
 
 def row_of(text: str, name: str) -> str:

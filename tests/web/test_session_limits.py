@@ -18,7 +18,8 @@ from controlplane.tenants.models import SessionLimits
 from controlplane.tenants.services import SESSION_LIMITS
 from controlplane.web.measured import Numbers
 from controlplane.web.shown.agent_sessions import tenant_lines
-from tests.web.conftest import digest_of, write
+from tests.web.asking import applied, page, part
+from tests.web.conftest import write
 from tests.web.diagnosed import found
 from tests.web.traffic import measured
 
@@ -43,24 +44,6 @@ def agents() -> None:
         tenants.create(unit, "acme", {"session_limits": "agents"})
 
     write(make)
-
-
-def page(client: Client, path: str) -> str:
-    answer = client.get(path)
-    assert answer.status_code == 200, answer.content.decode()
-    return answer.content.decode()
-
-
-def part(text: str, name: str) -> str:
-    return text[text.index(f'id="{name}"') :].partition("</section>")[0]
-
-
-def applied(client: Client, path: str, typed: dict[str, str]) -> None:
-    reviewed = client.post(path, {**typed, "step": "review"})
-    assert reviewed.status_code == 200, reviewed.content.decode()
-    digest = digest_of(reviewed.content.decode())
-    answer = client.post(path, {**typed, "step": "apply", "digest": digest, "reason": "a test"})
-    assert answer.status_code == 302, answer.content.decode()
 
 
 def test_a_tenants_largest_session_stands_beside_its_limits(agents: None, own_store: Path, viewer: Client) -> None:
