@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -44,7 +43,17 @@ def _in_the_tests_transaction() -> Iterator[None]:
 
 
 # Each a test of its own, so that none takes long: every so manieth operation.
-PARTS = 8
+PARTS = 6
+
+
+def operations(schema: Any) -> Iterator[Any]:
+    for found in schema.get_all_operations():
+        assert isinstance(found, Ok), found
+        yield found.ok()
+
+
+def makes_nothing(operation: Any) -> bool:
+    return "201" not in operation.definition.raw["responses"]
 
 
 # The site is served by ASGI, where what streams is asynchronous.
@@ -53,7 +62,7 @@ PARTS = 8
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize(
     ("mode", "wanted"),
-    [(GenerationMode.POSITIVE, {200}), (GenerationMode.NEGATIVE, {400, 422})],
+    [(GenerationMode.POSITIVE, {200, 201}), (GenerationMode.NEGATIVE, {400, 422})],
     ids=["right", "wrong"],
 )
 def test_no_request_that_the_schema_suggests_breaks_it(
@@ -74,9 +83,8 @@ def test_no_request_that_the_schema_suggests_breaks_it(
         assert response.status_code < 500, f"{response.status_code} {response.text} to {case.as_curl_command()}"
         return int(response.status_code)
 
-    for found in islice(schema.get_all_operations(), part, None, PARTS):
-        assert isinstance(found, Ok), found
-        operation = found.ok()
+    # Those that make something first, so that each part has as many, whatever routes come.
+    for operation in sorted(operations(schema), key=makes_nothing)[part::PARTS]:
         # Streams stand beside Django.
         if operation.path == STREAM_PATH:
             continue
