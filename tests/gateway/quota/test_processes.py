@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,9 @@ async def test_the_limit_is_one_limit_at_three_gateways_and_stays_one_when_the_r
 
         await race()
         assert len(engine.bodies) >= limit // cost
+        for gateway in three:
+            # Alone each begins with its part of what it last saw: all have seen what the others took.
+            await gateway.until(partial(gateway.call_status, chat(max_tokens=cost - PROMPT_TOKENS)), 429, "it to see")
         await off_loop(server.kill)
         for gateway in three:
             await until_mode(gateway, "local")
