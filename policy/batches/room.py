@@ -29,7 +29,7 @@ _WINDOW_MS = 1_000
 _FIRST_PER_ENGINE = 8
 # The step up in a window, and what is left of the limit after a decrease.
 _STEP_PERMILLE, _SMALL_STEP_PERMILLE = 125, 30
-_LEFT_PERMILLE, _LEFT_SLOW_PERMILLE = 900, 800
+_LEFT_PERMILLE = 900
 _CEILING_HOLDS_MS = 600_000
 # Whoever has just come is in an engine's queue for a step. A queue is what two looks in a row see, of more than come
 # within a step: some of all that run.
@@ -207,13 +207,14 @@ class BatchRoom:
             case "engines_queue":
                 if running := sight.engines_running:
                     # With a queue, those are all that run at once. Each gateway gives up its part of the rest.
-                    waiting = sight.engines_waiting or 0
-                    lower = min(lower, self._most_in_flight * self._spared(running) // (running + waiting))
+                    there = running + (sight.engines_waiting or 0)
+                    # What the engines say is a moment old: this one may have more in flight since.
+                    lower = min(lower, min(self._most_in_flight, there) * self._spared(running) // there)
                 self._fall(lower, now_ms)
             case "interactive_waits":
                 self._fall(lower, now_ms)
             case "ttft":
-                self.limit = max(1, self.limit * _LEFT_SLOW_PERMILLE // 1000)
+                self.limit = max(1, lower)
                 self._fewer_since_ms = now_ms
                 self._beside.clear()
                 self._is_slow, self._was_slow = False, True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import statistics
 
 import pytest
 from hypothesis import given
@@ -89,6 +88,16 @@ def test_one_that_has_just_come_is_no_queue() -> None:
     assert room.limit >= 41
 
 
+def test_requests_that_came_since_the_engines_were_asked_are_no_part_of_what_they_run() -> None:
+    room = learned(40)
+    queue = IDLE._replace(engines_running=36, engines_waiting=5, lines=41)
+    for second in (100, 101):
+        room.look(queue._replace(in_flight=60), second * 1_000)
+    room.look(queue._replace(in_flight=41), 102_000)
+    # What they run at once, less the headroom, as this gateway is the only one.
+    assert room.limit == 36 * 85 // 100
+
+
 def test_those_that_came_within_a_step_of_many_are_no_queue_and_more_are_one() -> None:
     busy = IDLE._replace(in_flight=60, lines=50, engines_running=60)
     for waiting, queues in ((4, False), (5, True)):
@@ -138,7 +147,7 @@ def test_a_time_to_first_token_that_rises_makes_lines_fewer_until_it_has_fallen(
     higher = seen(105, 100_000, lines=40)
     assert higher >= before
     lower = seen(150, 101_500, lines=40, count=256)
-    assert lower == higher * 8 // 10
+    assert lower == higher * 9 // 10
     # Nothing is known of it until some have come; then it goes up by a small step for each lot.
     assert seen(100, 103_000, lines=40, count=5) == lower
     assert seen(100, 104_000, lines=40) == lower + 1
@@ -176,9 +185,7 @@ def test_a_refusal_of_the_pool_pauses_it() -> None:
 def test_lines_fill_what_is_left_at_little_cost_to_interactive_requests() -> None:
     loads = [(2, 1), (5, 1), (10, 2), (10, 3)]
     outcomes = [filled_and_cost(Load(rate_per_second, WRITING), seed) for rate_per_second, seed in loads]
-    assert all(filled >= 0.8 for filled, _cost in outcomes)
-    # Of a few hundred chats p95 itself is known to a tenth.
-    assert statistics.mean(cost for _filled, cost in outcomes) <= 0.1
+    assert all(filled >= 0.8 and cost <= 0.1 for filled, cost in outcomes), outcomes
 
 
 def test_lines_whose_prompts_stand_in_the_way_run_in_smaller_numbers() -> None:
