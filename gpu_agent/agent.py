@@ -36,7 +36,7 @@ from gpu_agent.samples import Sample
 from gpu_agent.spot.watch import SpotWatch
 from gpu_agent.telemetry import Telemetry
 from gpu_agent.usage import own_samples
-from wire.messages import MAX_ENGINES, Event, NodeReport
+from wire.messages import MAX_ENGINES, EngineReport, Event, NodeReport
 from wire.problems import Problem
 from wire.push import EventPush, MetricPush
 from wire.snapshot import NodeSnapshot, Snapshot
@@ -48,6 +48,7 @@ log = logging.getLogger("headworks.agent")
 _LOG_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
 # Parts that give samples, beside the engines.
 _GPUS, _OWN, _HOST = "gpus", "agent", "host"
+_CONNECTED_POLL_SECONDS, _SLICE_SECONDS = 0.2, 1.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,10 @@ class Agent:
         self._metric_push = MetricPush(self._client, self._spools["metrics"])
         self._telemetry = Telemetry(options.name, self._metric_push)
         self._reporter = Reporter(options.name, self._on_event)
-        self._spot = SpotWatch(options.spot_notice, options.name, self._reporter) if options.spot_notice else None
+        self._spot: SpotWatch | None = None
+        if options.spot_notice:
+            file = options.state_dir / "spot_notice.json"
+            self._spot = SpotWatch(options.spot_notice, options.name, Reporter(options.name, self._on_spot_event), file)
         self._collector = GpuCollector(options.gpus, self._on_event)
         self._processes = ProcessMap(options.host.proc)
         self._host_pids = sees_host_pids()
@@ -154,6 +158,7 @@ class Agent:
                 tasks.create_task(self._metric_push.run())
                 tasks.create_task(self._telemetry.run())
                 tasks.create_task(self._acts.run())
+                tasks.create_task(self._confirm_acts())
                 tasks.create_task(self._keep_watching_host())
                 tasks.create_task(self._engines.keep_discovering())
                 tasks.create_task(self._files.keep_looking())
@@ -190,8 +195,16 @@ class Agent:
             log.info("cordoned is now %s (%s)", snapshot.node.cordoned, reason)
         self._slice = snapshot
         self._engines.adopt(snapshot.engines)
-        self._acts.adopt(snapshot)
+        # Before there is a stream it is the one that was kept on disk.
+        self._acts.adopt(snapshot, confirmed=self._client.connected)
         self._changed.set()
+
+    async def _confirm_acts(self) -> None:
+        """A control plane that has another slice than the one on disk sends it as soon as it is reached."""
+        while not self._client.connected:  # noqa: ASYNC110 - at a start alone
+            await asyncio.sleep(_CONNECTED_POLL_SECONDS)
+        await asyncio.sleep(_SLICE_SECONDS)
+        self._acts.confirm()
 
     @property
     def _cordoned(self) -> bool:
@@ -224,6 +237,7 @@ class Agent:
             version=self._options.version,
             gpus=gpu_reports(readings, self._hardware.gpus),
             driver_version=readings.driver_version,
+            cuda_version=readings.cuda_version,
             gpu_source=readings.source,
             gpu_problems=gpu_problems(readings),
             simulated=readings.source == "simulated",
@@ -270,6 +284,11 @@ class Agent:
         self._event_push.put(event)
         _log_event(event)
 
+    def _on_spot_event(self, event: Event) -> None:
+        self._on_event(event)
+        # The report says of engines whether they leave.
+        self._changed.set()
+
     async def _serve_pages(self, page: PageOptions) -> None:
         # What few nodes use is imported where it is used: memory.
         from gpu_agent.page.pages import Pages
@@ -295,10 +314,14 @@ class Agent:
     def _leaving(self) -> list[str]:
         return [SPOT_NOTICE] if self._spot is not None and self._spot.leaving else []
 
+    def _marked(self, report: EngineReport) -> EngineReport:
+        """Says so of an engine whose machine will be taken away, or whose process is about to be ended."""
+        return msgspec.structs.replace(report, leaving=True) if self._leaving() else self._pre_stop.mark(report)
+
     def _node_report(self) -> NodeReport:
         return msgspec.structs.replace(
             self._hardware,
-            engines=[self._pre_stop.mark(report) for report in self._engines.reports()],
+            engines=[self._marked(report) for report in self._engines.reports()],
             cordon_applied=self._cordoned,
             found_engines=self._engines.found(),
             host_problems=self._host.problems_said(),

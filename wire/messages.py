@@ -178,7 +178,8 @@ class NodeReport(Struct, frozen=True, omit_defaults=True):
 
     `gpu_problems` says in words what does not work in reading the GPUs, NVML as a whole included, `host_problems`
     what does not in looking at processes, connections and disks. `acts`: those of the slice that were begun or
-    refused. `allowed_acts`: what the node's own policy lets be done, by engine; "" is the node itself.
+    refused. `allowed_acts`: what the node's own policy lets be done, by engine; "" is the node itself. `cuda_version`:
+    the newest that the driver can run.
     """
 
     version: ShortText
@@ -196,6 +197,7 @@ class NodeReport(Struct, frozen=True, omit_defaults=True):
         dict[ShortText, Annotated[list[ShortText], Meta(max_length=64)]], Meta(max_length=MAX_ENGINES + 1)
     ] = {}
     model_files: Annotated[list[ModelFilesReport], Meta(max_length=64)] = []
+    cuda_version: ShortText | UnsetType = UNSET
 
 
 class Event(Struct, frozen=True, forbid_unknown_fields=True):

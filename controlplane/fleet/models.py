@@ -18,6 +18,8 @@ class Node(models.Model):
     # Reported by the agent; empty until it has.
     agent_version = models.CharField(max_length=200, blank=True)
     driver_version = models.CharField(max_length=200, blank=True)
+    # The newest that the driver can run.
+    cuda_version = models.CharField(max_length=200, blank=True)
     gpu_source = models.CharField(max_length=16, default="none")
     gpu_problems = models.JSONField(default=list)
     host_problems = models.JSONField(default=list)

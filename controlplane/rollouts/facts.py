@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Max, Q
+from django.db.models import F, Max, Q
 
 from controlplane import settings_rows
 from controlplane.configs import stages
@@ -17,7 +17,7 @@ from controlplane.core.fields import epoch_ms
 from controlplane.core.idle import give_back_connection
 from controlplane.core.models import AuditEntry, Target, TargetKind
 from controlplane.fleet.models import OPEN_STATES as ACT_OPEN_STATES
-from controlplane.fleet.models import Act, Engine, Pool
+from controlplane.fleet.models import Act, ActState, Engine, Pool
 from controlplane.rollouts import candidates
 from controlplane.rollouts.conditions import requests_of
 from controlplane.rollouts.machine import WATCHED
@@ -40,7 +40,7 @@ def gather(row: Rollout, view: RolloutView, now: datetime, *, unwatched: bool = 
     step = view.current
     engines = {engine.name: engine for engine in _engines(view)}
     ending = _ending(engines)
-    refusing, pending = _gateways(step)
+    refusing, pending, unheard = _gateways(step)
     return Facts(
         engines={
             name: engine_facts(engine, now, ending.get(name, ""), heard_since=row.deaf_at)
@@ -49,6 +49,7 @@ def gather(row: Rollout, view: RolloutView, now: datetime, *, unwatched: bool = 
         routes=routes_naming(view.pool, view.new_pool) if view.new_pool else {},
         refusing=tuple(refusing),
         pending=tuple(pending),
+        unheard=tuple(unheard),
         acts=_acts(step),
         gate=tuple(_gate(view, step, engines)),
         stage=_stage(view, step),
@@ -77,8 +78,12 @@ def _engines(view: RolloutView) -> list[Engine]:
 
 
 def _ending(names: Iterable[str]) -> dict[str, str]:
-    """By engine, the act that takes it down, whoever asked for it."""
-    acts = Act.objects.filter(engine__name__in=list(names), action__in=_ENDING, state__in=ACT_OPEN_STATES)
+    """By engine, the act that takes it down, whoever asked for it.
+
+    One that was cancelled may have been begun all the same, until its agent has told since.
+    """
+    untold = Q(state=ActState.CANCELLED, node__reported_at__lte=F("state_at"))
+    acts = Act.objects.filter(Q(state__in=ACT_OPEN_STATES) | untold, engine__name__in=list(names), action__in=_ENDING)
     return dict(acts.values_list("engine__name", "action"))
 
 
@@ -135,21 +140,25 @@ def _pools_in(route: Document) -> set[str]:
     return {*(route["pools"] or ()), *(route["fallbacks"] or ()), *([cascade["pool"]] if cascade else ())}
 
 
-def _gateways(step: StepView | None) -> tuple[list[str], list[str]]:
-    """Who refuses, and who does not run yet, what the step wrote; where it wrote nothing, the newest configuration."""
+def _gateways(step: StepView | None) -> tuple[list[str], list[str], list[str]]:
+    """Who refuses, and who does not run yet, what the step wrote; where it wrote nothing, the newest configuration.
+
+    And who is not heard of.
+    """
     change = step.evidence.get("change") if step else None
     revision: int | None = None
     if change is not None:
         numbers = AuditEntry.objects.filter(change_id=change, revision__isnull=False)
         revision = numbers.order_by("-revision").values_list("revision", flat=True).first()
         if revision is None:
-            return [], ["its publication"]
+            return [], ["its publication"], []
     found = [target for target in convergence()["targets"] if target["kind"] == TargetKind.GATEWAY]
     stands = {str(target["name"]): standing_with(target, revision) for target in found}
     pending = (TargetStands.PENDING, TargetStands.NEVER) if change is not None else ()
     return (
         [f"gateway/{name}" for name, state in stands.items() if state is TargetStands.REFUSED],
         [f"gateway/{name}" for name, state in stands.items() if state in pending],
+        [f"gateway/{name}" for name, state in stands.items() if state is TargetStands.LOST],
     )
 
 

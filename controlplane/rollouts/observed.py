@@ -66,10 +66,11 @@ class ActFacts:
 @dataclass(frozen=True)
 class Facts:
     """`routes`: every route that names either pool, in its public form. `refusing`, `pending`: gateways that refuse the
-    configuration, and such as do not run yet what the rollout wrote last. `gate`: what stops engines from being used,
-    in words. `judgements`: of the rollout's conditions, by name; `stage`: what a staged change has in common with it.
-    `unwatched`: nobody looked for so long before that what the conditions saw meanwhile is not known. `deaf`: no agent
-    and no gateway is heard of at all, which says more of the control plane than of them.
+    configuration, and such as do not run yet what the rollout wrote last; `unheard`: those that nobody hears of, which
+    are not waited for. `gate`: what stops engines from being used, in words. `judgements`: of the rollout's
+    conditions, by name; `stage`: what a staged change has in common with it. `unwatched`: nobody looked for so long
+    before that what the conditions saw meanwhile is not known. `deaf`: no agent and no gateway is heard of at all,
+    which says more of the control plane than of them.
     """
 
     engines: Mapping[str, EngineFacts] = field(default_factory=dict)
@@ -82,6 +83,7 @@ class Facts:
     stage: str = ""
     unwatched: bool = False
     deaf: bool = False
+    unheard: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

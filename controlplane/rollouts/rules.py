@@ -28,6 +28,8 @@ from controlplane.rollouts.verdicts import (
 Rule = Callable[[RolloutView, StepView, Facts, datetime], Verdict]
 # A step whose conditions had too few requests to be judged waits for more until so many times what it should last.
 PATIENCE = 3
+# How long one that is down when all goes back is waited for: its agent looks and tells several times by then.
+BACK_SECONDS = 30
 # What may be asked of the engines of the side that is retired.
 RETIRED_BY = {"stop": "stop", "sleep": "sleep"}
 
@@ -119,7 +121,7 @@ def hold_out(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) 
             return waits(alone)
         former = {engine.name: engine.kv_capacity_tokens for engine in engines}
         return waits(f"takes {some_of(out)} out of service", moves=Moves(hold_out=out), evidence={"former": former})
-    return _applied(facts) or done("no gateway sends anything there")
+    return _applied(facts) or done(_as_heard(facts, "no gateway sends anything there"))
 
 
 def _last_ones(engines: list[EngineFacts], facts: Facts) -> str:
@@ -142,7 +144,12 @@ def put_back(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) 
     ]
     if back:
         return waits(f"puts {some_of(back)} back into service", moves=Moves(put_back=back))
-    return _applied(facts) or done("in service")
+    return _applied(facts) or done(_as_heard(facts, "in service"))
+
+
+def _as_heard(facts: Facts, said: str) -> str:
+    """With the gateways that nobody hears of: they are not waited for, and may go by what was before."""
+    return f"{said}; {some_of(list(facts.unheard))} is not heard of" if facts.unheard else said
 
 
 def _applied(facts: Facts) -> Verdict | None:
@@ -220,11 +227,12 @@ def shift(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) -> 
     if began is not None and facts.unwatched:
         return _watched_anew(now)
     if began is None:
-        return waits("every gateway runs it", evidence=since_now(now), share_permille=share_permille)
+        said = _as_heard(facts, "every gateway runs it")
+        return waits(said, evidence=since_now(now), share_permille=share_permille)
     for_seconds = step.arguments["for_seconds"]
     lasted = now - began
     if lasted < timedelta(seconds=for_seconds):
-        return waits(f"watched for {lasted.total_seconds():.0f} of {for_seconds} s")
+        return waits(_as_heard(facts, f"watched for {lasted.total_seconds():.0f} of {for_seconds} s"))
     if unknown := _unanswered(facts) or _untold(rollout, facts, began):
         return waits(unknown)
     too_few = [name for name, judgement in facts.judgements.items() if judgement == "too_few"]
@@ -234,7 +242,7 @@ def shift(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) -> 
         says = f"too few requests to judge {some_of(too_few)}; resume goes on without"
         return Verdict("paused", says, evidence={"asked": True})
     said = f"went on without {some_of(too_few)}: too few requests" if too_few else "every condition held"
-    return done(said if share_permille else "both sides take what the other cannot")
+    return done(_as_heard(facts, said if share_permille else "both sides take what the other cannot"))
 
 
 def _watched_anew(now: datetime) -> Verdict:
@@ -339,12 +347,18 @@ def take_back(rollout: RolloutView, step: StepView, facts: Facts, now: datetime)
     if rollout.kind == "versioned":
         return done("the new engines are out of service")
     if rollout.kind != "red_black":
+        if down := [f"{each.name}: {each.trouble}" for each in held(rollout, facts) if not each.up and not each.silent]:
+            # A restart that has just ended is told before the look that finds the engine up.
+            began = since(step)
+            if began is None or now - began < timedelta(seconds=BACK_SECONDS):
+                evidence = since_now(now) if began is None else {}
+                return waits(f"not ready: {some_of(down)}", evidence=evidence)
         stay = [name for name in rollout.engines if name in facts.engines and facts.engines[name].held_out_by]
         return done(f"{some_of(stay)} cannot serve and stays out of service" if stay else "all are in service")
     new = [facts.engines[name] for name in rollout.new_engines if name in facts.engines]
     able = [engine for engine in new if ("drain" in engine.allowed and not engine.trouble) or _is_drained(engine, step)]
     drained = by_acts(step, facts, [_drain(engine.name) for engine in able], "drain", now)
-    return drained if drained.outcome == "wait" else done(drained.said or "as it was before")
+    return drained if drained.outcome == "wait" else done(_as_heard(facts, drained.said or "as it was before"))
 
 
 def _is_drained(engine: EngineFacts, step: StepView) -> bool:

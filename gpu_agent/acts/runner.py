@@ -54,16 +54,26 @@ class ActRunner:
         self._unwritten: dict[str, str] = {}
         self._told: set[str] = set()
         self._progress: dict[str, int] = {}
-        self._adopted = False
+        self._adopted = self._confirmed = False
         self._wake = asyncio.Event()
 
-    def adopt(self, snapshot: NodeSnapshot) -> None:
-        """The slice that holds from now on. What is under way goes on, also if it is no longer in it."""
+    def adopt(self, snapshot: NodeSnapshot, *, confirmed: bool = True) -> None:
+        """The slice that holds from now on. What is under way goes on, also if it is no longer in it.
+
+        Not `confirmed`: kept by a former run of the agent. What it asks for may have been taken back since, so nothing
+        of it is begun before `confirm`, or the next slice.
+        """
+        self._confirmed = self._confirmed or confirmed
         self._acts, self._engines = dict(snapshot.acts), dict(snapshot.engines)
         if self._unknown_past:
             # Which of these were begun already is not known, and none may be begun twice.
             self._unknown_past, self._refused_unread = False, set(self._acts)
         self._adopted = True
+        self._wake.set()
+
+    def confirm(self) -> None:
+        """The control plane, asked, has no other slice."""
+        self._confirmed = True
         self._wake.set()
 
     def reports(self) -> list[ActReport]:
@@ -97,7 +107,8 @@ class ActRunner:
 
     def _due(self) -> dict[str, str]:
         unknown = {each: act for each, act in self._acts.items() if not self._journal.knows(each)}
-        return due({} if self._journal.full else unknown, self._journal.entries, self._begun_before, self._busy)
+        may_begin = self._confirmed and not self._journal.full
+        return due(unknown if may_begin else {}, self._journal.entries, self._begun_before, self._busy)
 
     async def _forget(self) -> None:
         gone = {each for each in self._told if each in self._journal.entries and each not in self._acts}
@@ -140,6 +151,10 @@ class ActRunner:
             await self._wait_for_the_disk(act_id, error)
             return
         self._unwritten.pop(act_id, None)
+        if act_id not in self._acts:
+            # Taken back while it was written down: every report from then on says that it was not begun.
+            await self._journal.forget({act_id}, self._clock_ms())
+            return
         log.info("act %s begins: %s", act_id, _said(act))
         self._on_change()
         await self._do(act_id, request, engine)

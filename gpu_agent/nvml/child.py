@@ -154,7 +154,8 @@ class Child:
             os._exit(0)
         self._gpus = [GpuThread(source, index, self._out) for index in range(source.count)]
         # First of all: an agent passes over what a GPU tells that it does not know of yet.
-        self._out.tell("ready", source=source.kind, driver_version=source.driver_version, gpus=source.count)
+        versions = {"driver_version": source.driver_version, "cuda_version": source.cuda_version}
+        self._out.tell("ready", source=source.kind, gpus=source.count, **versions)
         for gpu in self._gpus:
             _start(gpu.run)
         _start(lambda: self._connect(source))

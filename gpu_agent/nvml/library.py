@@ -14,7 +14,17 @@ from gpu_agent.nvml.fields import Poll
 from gpu_agent.nvml.parts.processes import processes
 from gpu_agent.nvml.parts.topology import topology
 from gpu_agent.nvml.parts.values import NOT_AVAILABLE
-from gpu_agent.nvml.source import FieldValue, Identity, Missing, Part, Process, Source, Unreadable, Unusable
+from gpu_agent.nvml.source import (
+    FieldValue,
+    Identity,
+    Missing,
+    Part,
+    Process,
+    Source,
+    Unreadable,
+    Unusable,
+    cuda_version,
+)
 
 # A simulated library says so in its driver version.
 _SIMULATED_SUFFIX = "-simulated"
@@ -52,12 +62,20 @@ class NvmlLibrary:
         except pynvml.NVMLError as error:
             absent = error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND
             raise Unusable(f"no NVML library: {error}" if absent else str(error), absent=absent) from error
+        self.cuda_version = cuda_version(self._cuda_number())
         self.kind = "simulated" if self.driver_version.endswith(_SIMULATED_SUFFIX) else "nvml"
         self._field_calls = field_calls(pynvml)
         # Of each GPU on its own: GPM keeps samples.
         self._part_calls = [part_calls(pynvml, self.driver_version) for _ in range(self.count)]
         # Event data names a GPU by its handle.
         self._index_of: dict[int, int] = {}
+
+    def _cuda_number(self) -> int:
+        """0 where it is not told: the first call asks the CUDA library, and fails where that is not to be found."""
+        for call in (self._nvml.nvmlSystemGetCudaDriverVersion_v2, self._nvml.nvmlSystemGetCudaDriverVersion):
+            with contextlib.suppress(self._nvml.NVMLError):
+                return int(call())
+        return 0
 
     def identify(self, index: int) -> Identity:
         nvml = self._nvml

@@ -38,6 +38,7 @@ class Ready(Struct, frozen=True, tag="ready"):
     source: Source
     driver_version: Text
     gpus: Annotated[int, Meta(ge=0, le=1024)]
+    cuda_version: Text = ""
 
 
 class Failed(Struct, frozen=True, tag="failed"):

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from gpu_agent.events import Reporter, Severity
 from gpu_agent.nvml import health
 from gpu_agent.nvml.door import NvmlDoor
@@ -197,7 +199,9 @@ class NvmlReader:
         problems = self._problems()
         if self._description is None:
             return GpuReadings(self._expected_source(), gpus=gpus, problems=problems)
-        return GpuReadings(self._description.source, self._description.driver_version, gpus, problems)
+        ready = self._description
+        cuda_version = ready.cuda_version or UNSET
+        return GpuReadings(ready.source, ready.driver_version, gpus, problems, cuda_version=cuda_version)
 
     def _expected_source(self) -> Source:
         """What is read where nothing could be so far: NVML that fails is not the same as a node that has none."""

@@ -68,6 +68,7 @@ class GpuReadings(Struct, frozen=True):
     problems: list[str] = field(default_factory=list)
     xids_elsewhere: dict[str, XidTally] = field(default_factory=dict)
     sxids: dict[str, XidTally] = field(default_factory=dict)
+    cuda_version: str | UnsetType = UNSET
 
 
 def merged_parts(before: Iterable[Part], answered: Iterable[Part], polls: Collection[Poll]) -> list[Part]:

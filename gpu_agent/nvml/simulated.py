@@ -18,7 +18,7 @@ from gpu_agent.nvml import simulated_parts
 from gpu_agent.nvml.fields import FIELDS, Poll
 from gpu_agent.nvml.parts.nvlink import Traffic
 from gpu_agent.nvml.simulated_parts import Count, Mig
-from gpu_agent.nvml.source import FieldValue, Identity, Part, Process, Source, Unreadable, Unusable
+from gpu_agent.nvml.source import FieldValue, Identity, Part, Process, Source, Unreadable, Unusable, cuda_version
 from wire.files import read_bounded
 
 _MAX_FILE_BYTES = 4 << 20
@@ -68,6 +68,7 @@ class _Machine(Struct, frozen=True):
     format: Literal[1]
     gpus: Annotated[list[_Gpu], Meta(max_length=64)]
     driver_version: str
+    cuda_driver_version: Count = 0
     init_result: int = 0
     init_hangs: bool = False
 
@@ -93,6 +94,7 @@ class SimulatedSource:
         if machine.init_result:
             raise Unusable(_INIT_RESULTS.get(machine.init_result, "Unknown Error"))
         self.driver_version = machine.driver_version
+        self.cuda_version = cuda_version(machine.cuda_driver_version)
         self.count = len(machine.gpus)
         self._traffic = [Traffic(simulated_parts.link_bytes) for _ in range(self.count)]
 

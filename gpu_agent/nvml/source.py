@@ -23,6 +23,11 @@ Process = tuple[int, int]
 Source = Literal["nvml", "simulated", "none"]
 
 
+def cuda_version(number: int) -> str:
+    """In the words of people: NVML says 13010 for 13.1, and nothing is said by 0."""
+    return f"{number // 1000}.{number % 1000 // 10}" if number > 0 else ""
+
+
 class Identity(TypedDict):
     """What a GPU says of itself; the agent keeps it as a GpuIdentity."""
 
@@ -50,6 +55,8 @@ class GpuSource(Protocol):
 
     kind: Source
     driver_version: str
+    # Of the newest CUDA that the driver can run, such as 13.0; empty: it does not say.
+    cuda_version: str
     count: int
 
     def identify(self, index: int) -> Identity:

@@ -93,6 +93,7 @@ static bool read_machine(struct machine *into, const struct json *root) {
         return false;
     copy(into->driver_version, sizeof into->driver_version, json_string(root, "driver_version", "0-simulated"));
     copy(into->nvml_version, sizeof into->nvml_version, json_string(root, "nvml_version", "0-simulated"));
+    into->cuda_driver_version = (int)json_number(root, "cuda_driver_version", 0);
     into->init_result = (int)json_number(root, "init_result", 0);
     into->init_hangs = json_number(root, "init_hangs", 0) != 0;
     for (const struct json *gpu = gpus->first; gpu != NULL && into->gpu_count < MAX_GPUS; gpu = gpu->next)

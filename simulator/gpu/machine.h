@@ -133,6 +133,7 @@ struct gpu {
 
 struct machine {
     char driver_version[TEXT_BYTES], nvml_version[TEXT_BYTES];
+    int cuda_driver_version; /* as NVML has it: 13010 is 13.1; 0: it does not say */
     int init_result; /* an NVML return code */
     bool init_hangs;
     unsigned gpu_count;

@@ -169,6 +169,16 @@ EXPORT nvml_return_t nvmlSystemGetNVMLVersion(char *into, unsigned size) {
     return version(into, size, offsetof(struct machine, nvml_version));
 }
 
+EXPORT nvml_return_t nvmlSystemGetCudaDriverVersion_v2(int *number) {
+    const struct machine *machine;
+    nvml_return_t result = enter_library(&machine);
+    if (result != NVML_SUCCESS)
+        return result;
+    *number = machine->cuda_driver_version;
+    machine_unlock();
+    return *number ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
+}
+
 EXPORT nvml_return_t nvmlDeviceGetCount_v2(unsigned *count) {
     const struct machine *machine;
     nvml_return_t result = enter_library(&machine);

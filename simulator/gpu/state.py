@@ -79,6 +79,7 @@ class MachineState(Struct, forbid_unknown_fields=True):
     format: Literal[1] = 1
     driver_version: str = "580.95.05-simulated"
     nvml_version: str = "13.580.95.05-simulated"
+    cuda_driver_version: Annotated[int, Meta(ge=0, le=999_999)] = 13_000
     init_result: Annotated[int, Meta(ge=0, le=999)] = 0
     init_hangs: bool = False
     xid_sequence: Count = 0

@@ -68,7 +68,7 @@ async def test_gpus_are_reported_as_simulated_with_all_that_nvml_says(control, t
     with agent(tmp_path, control.url, **environment) as process:
         report = await control.posted(REPORT)
         assert (report["gpu_source"], report["simulated"]) == ("simulated", True)
-        assert report["driver_version"] == "580.95.05-simulated"
+        assert (report["driver_version"], report["cuda_version"]) == ("580.95.05-simulated", "13.0")
         assert report["gpus"] == [
             {
                 "uuid": gpu.uuid,

@@ -109,6 +109,7 @@ def answers(handle):
 def main():
     nvml.nvmlInit()
     heard: dict[str, Any] = {"versions": [nvml.nvmlSystemGetDriverVersion(), nvml.nvmlSystemGetNVMLVersion()]}
+    heard["cuda"] = attempt(nvml.nvmlSystemGetCudaDriverVersion_v2)
     events = nvml.nvmlEventSetCreate()
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from django.db.models import Q, QuerySet
 from django.utils import timezone
-from msgspec import UNSET
+from msgspec import UNSET, structs
 from pydantic import Field
 
 from controlplane import settings_rows
@@ -23,7 +23,7 @@ from controlplane.fleet import models as rows
 from controlplane.fleet.models import OPEN_STATES, ActState
 from controlplane.fleet.services.engines import ENGINES
 from controlplane.fleet.services.nodes import NODES
-from wire.acts import ActRefused, read_act
+from wire.acts import ACTIONS, ActRefused, read_act
 from wire.canonical import Document, NotCanonical, check_canonical
 from wire.messages import ActReport
 from wire.problems import Problem
@@ -185,7 +185,7 @@ def cancel(unit: UnitOfWork, act_id: str) -> rows.Act:
     """Take an act back that no agent has begun; one that is cancelled already stays so. Raises Conflict."""
     row = _found(act_id, _acts().select_for_update(of=("self",)))
     if row.state == ActState.WAITING:
-        _end(unit, row, ActState.CANCELLED, timezone.now())
+        _set_state(unit, row, ActState.CANCELLED, timezone.now())
     elif row.state != ActState.CANCELLED:
         raise Conflict(f"act {act_id} is {row.state}; only one that waits can be cancelled", code="not_waiting")
     return row
@@ -195,25 +195,25 @@ def cancel_waiting(unit: UnitOfWork, act_ids: Iterable[str]) -> None:
     """Take back those of these that no agent has begun; the others go on."""
     waiting = _acts().select_for_update(of=("self",)).filter(act_id__in=list(act_ids), state=ActState.WAITING)
     for row in list(waiting.order_by("pk")):
-        _end(unit, row, ActState.CANCELLED, timezone.now())
+        _set_state(unit, row, ActState.CANCELLED, timezone.now())
 
 
-def ends_any(node_name: str, reports: Sequence[ActReport]) -> bool:
-    """Whether the node tells the end of an act that can still have one."""
-    ends = {report.id: report for report in reports if report.state not in OPEN_STATES}
-    acts = rows.Act.objects.filter(node__name=node_name, act_id__in=ends)
-    return bool(ends) and any(_ends(row, ends[row.act_id]) for row in acts)
+def changes_any(node_name: str, reports: Sequence[ActReport]) -> bool:
+    """Whether the node tells the end of an act that can still have one, or that a cancelled one was begun."""
+    told = {report.id: report for report in reports}
+    acts = rows.Act.objects.filter(node__name=node_name, act_id__in=told)
+    return bool(told) and any(_changes(row, told[row.act_id]) for row in acts)
 
 
-def _ends(row: rows.Act, report: ActReport) -> bool:
-    """An act that has ended stays as it is, but for one that was cancelled and done all the same."""
+def _changes(row: rows.Act, report: ActReport) -> bool:
+    """An act that has ended stays as it is, but for one that was cancelled when its agent had begun it."""
     if row.state == ActState.CANCELLED:
-        return report.state in (ActState.DONE, ActState.FAILED)
+        return report.state in (ActState.RUNNING, ActState.DONE, ActState.FAILED)
     return row.state in OPEN_STATES and report.state not in OPEN_STATES
 
 
 def take_results(unit: UnitOfWork | None, node: rows.Node, reports: Sequence[ActReport], now: datetime) -> list[str]:
-    """Store how far acts have come; returns the reported ones that are not this node's. An end needs the unit."""
+    """Store how far acts have come; returns those that are not this node's. What `changes_any` finds needs the unit."""
     if not reports:
         return []
     by_id = {report.id: report for report in reports}
@@ -226,29 +226,46 @@ def take_results(unit: UnitOfWork | None, node: rows.Node, reports: Sequence[Act
             row.state, row.state_at, row.took_ms = report.state, at, report.took_ms
             row.progress_permille = None if report.progress_permille is UNSET else report.progress_permille
             row.save(update_fields=["state", "state_at", "took_ms", "progress_permille"])
-        elif unit is not None and _ends(row, report):
+        elif unit is not None and _changes(row, report):
             row.took_ms = report.took_ms
+            if report.state == "running":
+                # Shown, and asked of the agent, until its end: who cancelled it may have gone on as if it never ran.
+                _set_state(unit, row, ActState.RUNNING, at, detail="its agent had begun it when it was cancelled")
+                continue
             # The detail whole: a command's last lines, which tell why it failed, stand at its end.
-            _end(unit, row, ActState(report.state), at, reported_text(report.reason), storable_text(report.detail))
+            end = ActState(report.state)
+            _set_state(unit, row, end, at, reported_text(report.reason), storable_text(report.detail))
     return sorted(by_id.keys() - {row.act_id for row in known})
 
 
 def expire(now: datetime) -> int:
     """End the acts whose end no agent will tell, or has told in time; answers how many."""
-    if not _untold(now).exists():
+    if not _untold(_acts(), now):
         return 0
     with unit_of_work(SYSTEM, "no agent told what became of these acts") as unit:
-        agents = set(_agents().values_list("name", flat=True))
-        untold = list(_untold(now).select_for_update(of=("self",)).order_by("pk"))
-        for row in untold:
-            _end(unit, row, ActState.EXPIRED, now, "untold" if row.node.name in agents else "no_agent")
+        untold = _untold(_acts().select_for_update(of=("self",)), now)
+        for row, reason in untold:
+            _set_state(unit, row, ActState.EXPIRED, now, reason)
     return len(untold)
 
 
-def _untold(now: datetime) -> QuerySet[rows.Act]:
+def _untold(acts: QuerySet[rows.Act], now: datetime) -> list[tuple[rows.Act, str]]:
+    """Each with the reason. One that may take hours, as a fetch may, has them before it counts as untold."""
     long_over = now - timedelta(seconds=settings_rows.ACT_UNTOLD_SECONDS.read())
-    without_agent = ~Q(node__name__in=_agents().values("name"))
-    return _acts().filter(Q(expires_at__lt=long_over) | without_agent, state__in=OPEN_STATES)
+    agents = set(_agents().values_list("name", flat=True))
+    wanted = acts.filter(Q(expires_at__lt=long_over) | ~Q(node__name__in=agents), state__in=OPEN_STATES)
+    return [
+        (row, "untold" if row.node.name in agents else "no_agent")
+        for row in wanted.order_by("pk")
+        if row.node.name not in agents or row.expires_at + _beyond_an_hour(row) < long_over
+    ]
+
+
+def _beyond_an_hour(row: rows.Act) -> timedelta:
+    """By how much an act may take longer than the hour that HEADWORKS_ACT_UNTOLD_SECONDS has for each."""
+    defaults = {field.name: field.default for field in structs.fields(ACTIONS[row.action])}
+    limit_seconds = row.arguments.get("limit_seconds", defaults.get("limit_seconds", 0))
+    return max(timedelta(), timedelta(seconds=limit_seconds) - timedelta(hours=1))
 
 
 def prune(ended_before: datetime) -> int:
@@ -256,7 +273,9 @@ def prune(ended_before: datetime) -> int:
     return rows.Act.objects.exclude(state__in=OPEN_STATES).filter(state_at__lt=ended_before).delete()[0]
 
 
-def _end(unit: UnitOfWork, row: rows.Act, state: ActState, at: datetime, reason: str = "", detail: str = "") -> None:
+def _set_state(
+    unit: UnitOfWork, row: rows.Act, state: ActState, at: datetime, reason: str = "", detail: str = ""
+) -> None:
     before = describe(row)
     row.state, row.state_at, row.result_reason, row.detail = state, at, reason, detail
     row.save()

@@ -180,7 +180,7 @@ class EngineNoun(Noun[rows.Engine]):
 
 
 # What holds an engine out whose node says that its process is about to be ended.
-LEAVING = "its node's pre-stop hook"
+LEAVING = "its node, which is about to end it"
 ENGINES = EngineNoun()
 
 

@@ -37,6 +37,7 @@ class NodeNoun(Noun[rows.Node]):
             "cordon_applied": row.cordon_applied,
             "agent_version": row.agent_version or None,
             "driver_version": row.driver_version or None,
+            "cuda_version": row.cuda_version or None,
             "gpu_source": row.gpu_source,
             "gpu_problems": row.gpu_problems,
             "host_problems": row.host_problems,

@@ -43,7 +43,7 @@ def take_report(node_name: str, report: NodeReport, now: datetime) -> Ignored:
         reasons.append("the KV capacity that the agent measured changed")
     if _leaves_or_is_back(node_name, report):
         reasons.append("an engine is about to be ended by its node, or is back")
-    if acts.ends_any(node_name, report.acts):
+    if acts.changes_any(node_name, report.acts):
         reasons.append("the agent told what became of an act")
     if reasons:
         with unit_of_work(Actor("target", f"node/{node_name}"), "; ".join(reasons)) as unit:
@@ -113,6 +113,7 @@ def _refuse_doubles(report: NodeReport) -> None:
 def _take_node(node: rows.Node, report: NodeReport, now: datetime) -> None:
     node.agent_version = _text(report.version)
     node.driver_version = _text(report.driver_version)
+    node.cuda_version = _text(report.cuda_version)
     node.gpu_source = report.gpu_source
     node.gpu_problems = [_text(problem) for problem in report.gpu_problems]
     node.host_problems = [_text(problem) for problem in report.host_problems]

@@ -203,7 +203,7 @@ def test_one_that_waits_can_be_cancelled_again_and_again_and_no_other(fleet, age
         answer = fleet.post(f"/acts/{item['id']}/cancel")
         assert (answer.status_code, answer.json()["item"]["state"]) == (200, "cancelled")
     assert sections["acts"].compile(item["id"]) is None
-    for state in ("running", "expired", "refused"):
+    for state in ("expired", "refused"):
         tell(agent, item["id"], state)
         assert Act.objects.get().state == "cancelled"
     begun = ask(fleet)
@@ -223,6 +223,21 @@ def test_one_that_was_done_though_it_was_cancelled_is_shown_as_what_it_became(fl
     assert (shown.json()["state"], shown["ETag"] == cancelled["ETag"]) == (end, False)
     tell(agent, item["id"], "failed")
     assert Act.objects.get().state == end
+
+
+@pytest.mark.parametrize("end", ["done", "failed", "refused"])
+def test_one_that_its_agent_had_begun_when_it_was_cancelled_runs_until_its_end(fleet, agent, end):
+    item = ask(fleet)
+    fleet.post(f"/acts/{item['id']}/cancel")
+    tell(agent, item["id"], "running", progress_permille=300)
+    shown = fleet.get(f"/acts/{item['id']}").json()
+    assert (shown["state"], shown["detail"]) == ("running", "its agent had begun it when it was cancelled")
+    assert sections["acts"].compile(item["id"]) is not None, "its agent keeps its end until it is taken"
+    assert fleet.post(f"/acts/{item['id']}/cancel").json()["code"] == "not_waiting"
+    assert "act " in fleet.delete("/engines/e1").json()["detail"]
+    tell(agent, item["id"], end)
+    assert Act.objects.get().state == end
+    assert sections["acts"].compile(item["id"]) is None
 
 
 def test_of_several_those_are_taken_back_that_no_agent_has_begun(fleet, agent):
@@ -265,6 +280,18 @@ def test_an_act_that_no_agent_tells_the_end_of_expires(fleet, agent):
     assert (row.state, row.result_reason) == ("expired", "untold")
     assert sections["acts"].compile(item["id"]) is None
     assert AuditEntry.objects.latest("pk").actor_kind == "system"
+
+
+@pytest.mark.parametrize(("arguments", "hours"), [({}, 4), ({"limit_seconds": 7200}, 2)])
+def test_one_that_may_take_hours_has_them_before_it_expires(fleet, agent, arguments, hours):
+    manifest = {"manifest": "0" * 64, "folder": "/models/m"}
+    item = ask(fleet, {"action": "fetch_model", "node": "n1", "arguments": {**manifest, **arguments}})
+    tell(agent, item["id"], "running")
+    untold = timedelta(seconds=settings_rows.ACT_UNTOLD_SECONDS.read()) + timedelta(hours=hours - 1)
+    Act.objects.update(expires_at=timezone.now() - untold + timedelta(minutes=1))
+    assert expire_acts() == 0
+    Act.objects.update(expires_at=timezone.now() - untold)
+    assert expire_acts() == 1
 
 
 def test_a_node_whose_agent_is_revoked_gets_rid_of_its_acts_and_then_goes(fleet, agent):

@@ -79,7 +79,7 @@ def test_an_engine_that_its_node_is_about_to_end_is_held_out_until_it_is_back(fl
     report(agent, leaving=True)
     report(agent, leaving=True, state="down")
     assert compiled("engines", "e1")["cordoned"] is True
-    assert fleet.get("/engines/e1").json()["held_out_by"] == "its node's pre-stop hook"
+    assert fleet.get("/engines/e1").json()["held_out_by"] == "its node, which is about to end it"
     report(agent)
     assert compiled("engines", "e1")["cordoned"] is False
     assert AuditEntry.objects.count() == before + 2

@@ -30,6 +30,7 @@ def test_inventory_and_state_are_stored_without_audit_or_configuration(fleet):
         gpus=[gpu("GPU-a"), gpu("GPU-b", 1)],
         engines=[EngineReport(name="e1", state="down", version="0.32.0", error="refused\x00")],
         driver_version="580.1",
+        cuda_version="13.0",
         gpu_source="nvml",
     )
     assert take_report("n1", report, NOW) == ([], [])
@@ -37,7 +38,10 @@ def test_inventory_and_state_are_stored_without_audit_or_configuration(fleet):
     assert (node.agent_version, node.driver_version, node.gpu_source, node.reported_at) == ("1.2", "580.1", "nvml", NOW)
     assert (engine.state, engine.version, engine.error, engine.reported_at) == ("down", "0.32.0", "refused\ufffd", NOW)
     assert [item["uuid"] for item in fleet.get("/gpus?node=n1").json()["items"]] == ["GPU-a", "GPU-b"]
+    assert fleet.get("/nodes/n1").json()["cuda_version"] == "13.0"
     assert AuditEntry.objects.count() == written
+    take_report("n1", NodeReport(version="1.1"), LATER)
+    assert fleet.get("/nodes/n1").json()["cuda_version"] is None, "of an agent that does not tell it"
 
 
 def test_what_an_agent_tells_of_an_engine_is_shown_with_it_and_kept_out_of_the_audit(fleet):

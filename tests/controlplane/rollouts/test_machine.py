@@ -471,6 +471,22 @@ def test_who_is_being_restarted_comes_back_only_when_that_has_ended() -> None:
     assert (world.rollout.state, world.engines["e-0"].held_out_by) == ("returned", "")
 
 
+@pytest.mark.parametrize("is_back", [True, False])
+def test_one_whose_restart_ended_before_its_agent_saw_it_up_is_waited_for_but_not_for_ever(is_back: bool) -> None:
+    world = World.restarting(2)
+    world.run_to("restart")
+    world.set("e-0", ending_by="restart", up=False)
+    world.write(machine.taken_back(world.rollout, world.facts(), "by hand"))
+    world.look()
+    world.set("e-0", ending_by="")
+    for _ in range(3):
+        assert world.look().steps[0].said == "not ready: e-0: it does not answer"
+        world.pass_time(2)
+    world.set("e-0", up=is_back)
+    world.run()
+    assert (world.rollout.state, world.engines["e-0"].held_out_by) == ("returned", "" if is_back else HOLDER)
+
+
 def test_an_old_engine_that_is_being_stopped_gets_no_request_back() -> None:
     world = World.red_black(2, 2, ROUTES)
     world.reach("retire")

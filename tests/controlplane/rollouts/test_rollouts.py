@@ -27,6 +27,9 @@ RED_BLACK = {
     "watch": {"go_on_unjudged": True},
 }  # fmt: skip
 RESTART = {"kind": "rolling_restart", "pool": "old"}
+# What agents are asked for, in order.
+RED_BLACK_ACTS = ["new-1 warm_up", "new-2 warm_up", "old-1 drain", "old-2 drain", "old-1 stop", "old-2 stop"]
+RESTART_ACTS = ["old-1 drain", "old-1 restart", "old-2 drain", "old-2 restart"]
 
 
 def begun(rest: Rest, body: dict[str, Any], **more: Any) -> str:
@@ -73,7 +76,7 @@ def test_a_red_black_rollout_runs_from_gate_to_retired(fleet: Rest, step: Any, a
     assert (shown["state"], pools_of()) == ("done", {"new": 1000})
     assert set(held_out()) == {"old-1", "old-2"}
     assert Route.objects.get(name="all").fallbacks is None
-    assert acted == ["new-1 warm_up", "new-2 warm_up", "old-1 drain", "old-2 drain", "old-1 stop", "old-2 stop"]
+    assert acted == RED_BLACK_ACTS
     assert [each["state"] for each in shown["steps"]] == ["done"] * len(shown["steps"])
     assert [each["kind"] for each in shown["steps"]] == [
         "gate", "start", "check", "warm_up", "shift", "shift", "shift", "keep_warm", "retire",
@@ -287,7 +290,7 @@ def test_new_engines_are_registered_in_a_pool_with_the_old_ones_settings(fleet: 
 def test_a_restart_goes_through_the_pool_one_engine_at_a_time(fleet: Rest, step: Any) -> None:
     path = begun(fleet, RESTART)
     acted = rounds(step, lambda: fleet.get(path).json()["state"] == "done")
-    assert acted == ["old-1 drain", "old-1 restart", "old-2 drain", "old-2 restart"]
+    assert acted == RESTART_ACTS
     assert held_out() == {}
 
 

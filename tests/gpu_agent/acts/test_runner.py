@@ -190,6 +190,55 @@ async def test_what_is_told_is_forgotten_and_never_done_again(tmp_path, monkeypa
     assert [report.id for report in again.reports()] == [act_id(2)]
 
 
+async def test_what_a_former_run_kept_is_begun_only_once_the_control_plane_has_had_its_say(tmp_path, monkeypatch):
+    done = []
+
+    async def do(request, work):
+        done.append(work.name)
+        return "done"
+
+    monkeypatch.setattr(doing, "do_on_engine", do)
+    kept = {act_id(1): act("sleep"), act_id(2): act("sleep", engine="e2")}
+    for said in ("another slice", "no other slice"):
+        runner = runner_of(tmp_path / said)
+        runner.adopt(slice_of(kept), confirmed=False)
+        async with running(runner):
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert done == []
+            if said == "another slice":
+                runner.adopt(slice_of({act_id(2): kept[act_id(2)]}))
+                await ended(runner, 2)
+                assert [report.id for report in runner.reports()] == [act_id(2)]
+            else:
+                runner.confirm()
+                await ended(runner, 1, 2)
+        done.clear()
+
+
+async def test_one_that_is_taken_back_while_it_is_written_down_is_not_begun(tmp_path, monkeypatch):
+    done = []
+
+    async def do(request, work):
+        done.append(work.name)
+        return "done"
+
+    monkeypatch.setattr(doing, "do_on_engine", do)
+    runner = runner_of(tmp_path)
+    put = Journal.put
+
+    async def put_slowly(self, each, entry):
+        if each == act_id(1):
+            runner.adopt(slice_of({act_id(2): act("wake", order=2)}))
+        await put(self, each, entry)
+
+    monkeypatch.setattr(Journal, "put", put_slowly)
+    runner.adopt(slice_of({act_id(1): act("sleep")}))
+    async with running(runner):
+        await ended(runner, 2)
+    assert (done, [report.id for report in runner.reports()]) == (["e1"], [act_id(2)])
+
+
 async def test_a_report_of_running_is_no_end(tmp_path, monkeypatch):
     go_on = asyncio.Event()
 

@@ -7,8 +7,10 @@ import os
 import time
 
 import pytest
+from msgspec import UNSET
 
 from gpu_agent.nvml.fields import FIELD_NAMES
+from gpu_agent.nvml.source import cuda_version
 from simulator.gpu import fault
 from tests.gpu_agent.nvml.polling import read_until, states
 
@@ -19,6 +21,7 @@ async def test_gpus_are_read_with_their_values_and_shown_as_simulated(collect, s
     watched = await collect(**source_options)
     readings = await watched.collector.read()
     assert (readings.source, readings.driver_version) == ("simulated", "580.95.05-simulated")
+    assert readings.cuda_version == "13.0"
     assert [gpu.identity.index for gpu in readings.gpus] == [0, 1, 2]
     gpu, written = readings.gpus[1], state.read().gpus[1]
     assert (gpu.identity.uuid, gpu.identity.pci_bus_id) == (written.uuid, written.pci_bus_id)
@@ -26,6 +29,19 @@ async def test_gpus_are_read_with_their_values_and_shown_as_simulated(collect, s
     fields = {name: value for name, value in written.values.items() if name in FIELD_NAMES}
     assert {name: gpu.fields[name] for name in fields} == fields
     assert gpu.fields["memory_free_bytes"] == 150_754_820_096 - 642_777_088
+
+
+async def test_a_driver_that_does_not_say_what_cuda_it_runs_is_read_without(collect, state, source_options):
+    with state.change() as machine:
+        machine.cuda_driver_version = 0
+    watched = await collect(**source_options)
+    readings = await watched.collector.read()
+    assert (readings.driver_version, readings.cuda_version) == ("580.95.05-simulated", UNSET)
+
+
+@pytest.mark.parametrize(("number", "said"), [(13_000, "13.0"), (12_080, "12.8"), (11_020, "11.2"), (0, "")])
+def test_nvmls_number_of_cuda_is_told_as_people_write_it(number, said):
+    assert cuda_version(number) == said
 
 
 async def test_a_field_that_a_gpu_does_not_support_is_named_so_and_the_others_are_read(collect, state, source_options):

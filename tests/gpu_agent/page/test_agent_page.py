@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 import urllib.error
@@ -252,6 +253,31 @@ async def test_a_hook_takes_an_engine_out_waits_for_what_runs_and_ends_with_the_
         await until(port, "/engines/e1/readyz", *READY)
 
 
+async def test_a_hook_whose_agent_is_killed_asks_the_next_one(start_engine, control, tmp_path, settings, port):
+    running = start_engine("--model", "llama", "--speed", "0.5")
+    hook = [sys.executable, "-m", "gpu_agent.cli", "pre-stop", "e1", "--limit", "60"]
+    environment = {**settings, "HEADWORKS_AGENT_GPU_SOURCE": "none"}
+    body = {"model": "llama", "prompt": "a", "max_tokens": 400, "ignore_eos": True, "stream": True}
+    async with (
+        aiohttp.ClientSession(running.url) as client,
+        client.post("/v1/completions", json=body) as answer,
+    ):
+        await answer.content.readany()
+        with agent(tmp_path, control.url, **environment) as first:
+            (await control.stream()).send(snapshot_event(3, node_content(e1=running.url)))
+            await until(port, "/engines/e1/readyz", *READY)
+            with Process(hook, log=tmp_path / "hook-log", environment=environment) as process:
+                await until(port, "/engines/e1/readyz", *not_ready("engine_leaving"))
+                os.kill(first.pid, signal.SIGKILL)
+                await asyncio.to_thread(first.wait)
+                with agent(tmp_path, control.url, **environment):
+                    await until(port, "/engines/e1/readyz", *not_ready("engine_leaving"))
+                    assert still_runs(process), "a request still runs"
+                    while await answer.content.readany():
+                        pass
+                    assert await asyncio.to_thread(process.wait) == 0
+
+
 def still_runs(process):
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
@@ -266,13 +292,24 @@ def test_a_hook_without_an_agent_says_so(tmp_path, port):
         assert said in log.read_text()
 
 
-async def test_a_spot_notice_is_an_event_and_takes_the_node_out(control, tmp_path, settings, port):
+async def test_a_spot_notice_is_an_event_and_takes_the_node_out(start_engine, control, tmp_path, settings, port):
     notice = tmp_path / "notice"
+    running = start_engine("--model", "llama")
+
+    async def until_told(leaving: list[bool]) -> None:
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while [each.get("leaving", False) for each in (await control.posted(REPORT)).get("engines", [])] != leaving:
+                pass
+
     environment = {**settings, "HEADWORKS_AGENT_GPU_SOURCE": "none", "HEADWORKS_AGENT_SPOT_NOTICE": f"file:{notice}"}
     with agent(tmp_path, control.url, **environment):
-        (await control.stream()).send(snapshot_event(3, node_content()))
+        (await control.stream()).send(snapshot_event(3, node_content(e1=running.url)))
         await until(port, "/readyz", *READY)
+        await until_told([False])
         notice.touch()
         await until(port, "/readyz", *not_ready("spot_notice"))
         events = await control.posted(EVENTS_PATH)
         assert [(each["kind"], each["severity"]) for each in events] == [("spot_notice", "critical")]
+        await until_told([True])
+        notice.unlink()
+        await until_told([False])

@@ -318,5 +318,5 @@ async def test_answers_come_while_a_large_page_is_read():
         await reader.readexactly(100_000)
         begun = time.monotonic()
         assert b" 200 OK" in await raw(port, b"GET /quick HTTP/1.1\r\n\r\n")
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - begun < 10
         writer.close()

@@ -118,9 +118,9 @@ async def test_a_server_that_answers_otherwise_says_nothing(setting, path, answe
 class Told:
     """A watch, and the events it made."""
 
-    def __init__(self):
+    def __init__(self, folder):
         self.events: list[Any] = []
-        self.watch = SpotWatch("aws", "node-1", Reporter("node-1", self.events.append))
+        self.watch = SpotWatch("aws", "node-1", Reporter("node-1", self.events.append), folder / "spot_notice.json")
 
     async def look(self, answer):
         async def ask():
@@ -131,8 +131,8 @@ class Told:
         await self.watch.look(ask, lambda: NOW)
 
 
-async def test_a_notice_is_told_once_with_the_time_that_is_left():
-    told, again = Told(), Told()
+async def test_a_notice_is_told_once_with_the_time_that_is_left(tmp_path):
+    told, again = Told(tmp_path), Told(tmp_path / "another")
     notice = Notice("AWS will terminate it", AT)
     for answer in (None, notice, notice, NotKnown("no answer")):
         await told.look(answer)
@@ -146,9 +146,44 @@ async def test_a_notice_is_told_once_with_the_time_that_is_left():
     assert again.events[0].id == event.id, "an agent that starts again tells the same"
 
 
-async def test_a_notice_that_is_taken_back_is_told():
-    told = Told()
+async def test_a_notice_that_is_taken_back_is_told(tmp_path):
+    told = Told(tmp_path)
     for answer in (Notice("a file says so"), None, None):
         await told.look(answer)
     assert [event.kind for event in told.events] == ["spot_notice", "spot_notice_ended"]
     assert not told.watch.leaving
+
+
+async def test_one_that_is_taken_back_while_the_agent_was_away_is_told_by_the_next_one(tmp_path):
+    before = Told(tmp_path)
+    await before.look(Notice("AWS will terminate it", AT))
+    after = Told(tmp_path)
+    assert after.watch.leaving, "until somebody says otherwise"
+    await after.look(NotKnown("no answer"))
+    assert (after.events, after.watch.leaving) == ([], True)
+    await after.look(None)
+    assert [event.kind for event in after.events] == ["spot_notice_ended"]
+    later = Told(tmp_path)
+    await later.look(None)
+    assert (later.events, later.watch.leaving) == ([], False)
+
+
+async def test_one_that_still_holds_when_the_agent_starts_again_is_not_told_twice(tmp_path):
+    for told in (1, 0):
+        agent = Told(tmp_path)
+        await agent.look(Notice("AWS will terminate it", AT))
+        assert (len(agent.events), agent.watch.leaving) == (told, True)
+
+
+async def test_one_that_is_back_after_its_end_was_told_is_another(tmp_path):
+    told = Told(tmp_path)
+    for answer in (Notice("AWS will terminate it", AT), None, Notice("AWS will terminate it", AT)):
+        await told.look(answer)
+    first, _, second = told.events
+    assert (second.kind, second.id == first.id) == ("spot_notice", False)
+
+
+@pytest.mark.parametrize("kept", ["", "[1]", '["a", "b", "c"]', "\0", "[" * 5000])
+async def test_a_damaged_file_is_no_notice(tmp_path, kept):
+    (tmp_path / "spot_notice.json").write_text(kept)
+    assert not Told(tmp_path).watch.leaving
