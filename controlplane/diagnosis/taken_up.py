@@ -1,10 +1,11 @@
-"""Engines that a lever's arguments wait for: each takes them at its next start, by a rollout or by a person."""
+"""Engines that a lever waits for: arguments, and files, are taken at their next start, by a rollout or a person."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from controlplane.fleet.models import Engine
+from controlplane.core.fields import epoch_ms
+from controlplane.fleet.models import Act, ActState, Engine
 from wire.canonical import Document
 from wire.engine_arguments import differing
 
@@ -24,6 +25,21 @@ def waiting_for_start(replaced: Iterable[Document]) -> list[str]:
             told = engine.facts.get("arguments")
             if told and not engine.takes_no_work and (lacking := differing(wanted, told)):
                 found.append(f"engine {engine.name} to start with {', '.join(sorted(lacking))}")
+    return found
+
+
+def waiting_for_files(act_ids: Collection[str], pools: Collection[str]) -> list[str]:
+    """By acts that brought files to nodes: each engine of these pools there that has not started since.
+
+    Nodes tell both times by their own clock. An engine that does not tell is not waited for.
+    """
+    found = []
+    brought = Act.objects.filter(act_id__in=act_ids, action="fetch_model", state=ActState.DONE)
+    for node, at in brought.order_by("pk").values_list("node", "state_at"):
+        for engine in Engine.objects.filter(node=node, pool__name__in=pools).order_by("name"):
+            started_at_ms = engine.facts.get("started_at_ms")
+            if started_at_ms is not None and not engine.takes_no_work and started_at_ms < epoch_ms(at):
+                found.append(f"engine {engine.name} to start from its files")
     return found
 
 

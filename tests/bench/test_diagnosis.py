@@ -29,7 +29,7 @@ def test_there_is_a_row_for_each_detector_in_its_order() -> None:
 
 @pytest.mark.parametrize("row", PATHOLOGIES, ids=lambda row: row.name)
 def test_a_row_names_what_there_is(row) -> None:
-    assert set(row.arguments) | set(row.conditions) | set(row.deploys) <= set(ENGINES)
+    assert set(row.arguments) | set(row.conditions) | set(row.deploys) | set(row.go_first) <= set(ENGINES)
     assert not set(row.tenants) & set(TENANTS)
     assert {kind.tenant for kind in row.traffic.values()} <= set(row.tenants)
     assert {key for noun, key, _ in row.edits if noun == "pools"} <= set(POOLS)
@@ -66,7 +66,7 @@ def test_figures_count_what_missed_its_target() -> None:
         result("kv_exhausted", **good),
         result("queue_debt", **{**good, "found_seconds": 61.0}),
         result("retry_storm", **{**good, "cleared_seconds": None, "goodput_after": 1.0}),
-        result("ghost_work", others={"hardware": 3.0}, problem="RestError: no"),
+        result("ghost_work", others={"hardware": 3.0}, problem="RestError: no", load_a_core=4.0),
         result("hardware", **{**good, "goodput_after": 2.0}),
     ]
     figures = figures_of(seen, result("healthy", others={"sockets": 1.0}), 30)
@@ -79,6 +79,7 @@ def test_figures_count_what_missed_its_target() -> None:
         "levers_that_did_not_clear": 1,
         "goodput_not_returned": 1,
         "failed_drills": 1,
+        "most_processes_a_core": 4.0,
         "found_on_a_healthy_day": 1,
     }
 
@@ -88,6 +89,11 @@ def test_a_line_says_what_was_found_beside_it() -> None:
     assert "found 20 s" in said
     assert "not over" in said
     assert "also hardware 3 s" in said
+
+
+def test_a_line_says_when_the_machine_had_too_much_else_to_do() -> None:
+    assert "processes a core" not in line(result("queue_debt", load_a_core=1.2))
+    assert "12 processes a core" in line(result("queue_debt", load_a_core=12.4))
 
 
 def test_goodput_is_of_those_kinds_and_that_time_alone() -> None:

@@ -103,6 +103,23 @@ def test_who_does_not_wait_leaves(serve: Serve) -> None:
     assert endings_of(serve([(0.5, TOKEN), (0, DONE)]), Kind("t", visit(0.1), 5.0), 1) == ["left"]
 
 
+def test_who_came_before_is_known_until_the_first_token_or_the_end(serve: Serve) -> None:
+    server = serve([(0.3, TOKEN), (1.0, DONE)])
+    with Clients(server.url, {"t": ["k"]}, Words(train_tokenizer())) as clients:
+
+        def left(*may_run: str) -> int:
+            return clients.left_from_before(time.monotonic(), may_run)
+
+        before = time.monotonic()
+        clients.start({"kind": Kind("t", visit(), 0.01, most_at_once=1)})
+        wait_for(lambda: left("kind") == 1, 10, "a request to wait")
+        assert clients.left_from_before(before) == 0
+        wait_for(lambda: left("kind") == 0, 10, "its first token")
+        # The stream goes on.
+        assert (left(), left("another")) == (1, 1)
+        wait_for(lambda: left() == 0, 10, "its end")
+
+
 def test_a_refused_visit_is_tried_again_as_often_as_its_kind_does_and_by_the_same_key(serve: Serve) -> None:
     server = serve(None)
     kind = Kind("t", visit(), 0.01, resends=3, resend_seconds=0.01)

@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -58,6 +58,15 @@ class Ended(NamedTuple):
     ending: str
 
 
+@dataclass(eq=False)
+class _Open:
+    """A request under way."""
+
+    sent_at: float
+    kind: str
+    has_begun: bool = False
+
+
 class Clients:
     """Runs kinds of clients against one gateway. Times are those of time.monotonic()."""
 
@@ -67,6 +76,7 @@ class Clients:
         self._thread = threading.Thread(target=self._loop.run_forever, name="clients", daemon=True)
         self.ended: deque[Ended] = deque(maxlen=_KEPT)
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._under_way: set[_Open] = set()
         self._http: aiohttp.ClientSession | None = None
 
     def __enter__(self) -> Clients:
@@ -98,6 +108,12 @@ class Clients:
     def goodput(self, since: float, until: float, kinds: Iterable[str]) -> float:
         """Good answers a second to what was sent in that time."""
         return self.endings(since, until, kinds)["good"] / (until - since)
+
+    def left_from_before(self, moment: float, may_run: Collection[str] = ()) -> int:
+        """Requests that were sent before it and have not ended; of kinds that `may_run` those without a token yet."""
+        return sum(
+            each.sent_at < moment and not (each.has_begun and each.kind in may_run) for each in self._under_way.copy()
+        )
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         future: Future[None] = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -146,21 +162,24 @@ class Clients:
         """One ask after another; who is refused for good gives up."""
         for ask in asks:
             for _ in range(kind.resends + 1):
-                sent = time.monotonic()
-                ending = await self._ask(kind, ask, key)
-                self.ended.append(Ended(sent, name, ending))
+                sent = _Open(time.monotonic(), name)
+                self._under_way.add(sent)
+                try:
+                    ending = await self._ask(kind, ask, key, sent)
+                finally:
+                    self._under_way.discard(sent)
+                self.ended.append(Ended(sent.sent_at, name, ending))
                 if ending[0] not in "45" and ending != "left":
                     break
                 await asyncio.sleep(kind.resend_seconds if kind.resends else 0)
             else:
                 return
 
-    async def _ask(self, kind: Kind, ask: Ask, key: str) -> str:
+    async def _ask(self, kind: Kind, ask: Ask, key: str, sent: _Open) -> str:
         if self._http is None:
             raise RuntimeError("the clients are not open")
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json",
                    **ask.headers}  # fmt: skip
-        sent = time.monotonic()
         try:
             async with asyncio.timeout(ask.leave_after_seconds or _PATIENCE_SECONDS):
                 async with self._http.post(
@@ -172,14 +191,14 @@ class Clients:
                     if answer.content_type == "text/event-stream":
                         return await _read(answer, sent, kind)
                     await answer.read()
-                    return "good" if time.monotonic() - sent <= kind.whole_seconds else "late"
+                    return "good" if time.monotonic() - sent.sent_at <= kind.whole_seconds else "late"
         except TimeoutError:
             return "left"
         except (aiohttp.ClientError, msgspec.DecodeError, KeyError):
             return "cut"
 
 
-async def _read(answer: aiohttp.ClientResponse, sent: float, kind: Kind) -> str:
+async def _read(answer: aiohttp.ClientResponse, sent: _Open, kind: Kind) -> str:
     first = last = 0.0
     tokens, ended = 0, False
     async for line in answer.content:
@@ -189,7 +208,8 @@ async def _read(answer: aiohttp.ClientResponse, sent: float, kind: Kind) -> str:
             last = time.monotonic()
             tokens += 1
             first = first or last
+            sent.has_begun = True
     if not tokens or not ended:
         return "cut"
-    kept = first - sent <= kind.ttft_seconds and last - first <= kind.tpot_seconds * max(1, tokens - 1)
+    kept = first - sent.sent_at <= kind.ttft_seconds and last - first <= kind.tpot_seconds * max(1, tokens - 1)
     return "good" if kept else "late"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,6 +13,7 @@ from bench.support.lab import acts
 from bench.support.lab.clients import Clients
 from bench.support.lab.findings import Found, Watch, finding, standing
 from bench.support.lab.fleet import Lab
+from bench.support.lab.goodput import BACKLOG_SECONDS, ENDED_SECONDS, Goodput
 from bench.support.lab.healthy import HEALTHY
 from bench.support.lab.injection import Injection
 from bench.support.lab.pathology import Pathology
@@ -21,16 +23,18 @@ from controlplane.rest_client import RestError
 # Detection may take two windows, clearing as much as a verification waits for.
 _FIND_WINDOWS, _MORE_FIND_WINDOWS, _CLEAR_WINDOWS = 2.0, 1.0, 4.0
 _QUIET_WINDOWS = 4.0
-# Requests that were sent so long ago have ended, but for few.
-_ENDED_SECONDS = 12.0
+# What a drill may fail with: SystemExit is of an engine that did not start (engine_control).
+_FAILURES = (RestError, RuntimeError, OSError, SystemExit)
 
 
 @dataclass
 class Result:
     """What was seen. Seconds are counted from the injection, and for `cleared_seconds` from the lever; None: never.
 
-    Goodput is of the healthy traffic, in good answers a second; `endings_after`: how all of it ended with the lever
-    applied. `others`: what else fired, and when.
+    Goodput is of the healthy traffic, in good answers a second: `goodput_after` of what was sent once all ran the lever
+    and those who had come before were served or gone, which took `backlog_seconds`; `backlog_left` were not when that
+    was long enough. `endings_after`: how all of it ended. `others`: what else fired, and when. `load_a_core`: processes
+    of this machine that wanted a processor, for each that it has.
     """
 
     name: str
@@ -43,8 +47,11 @@ class Result:
     goodput_before: float = 0.0
     goodput_injected: float = 0.0
     goodput_after: float | None = None
+    backlog_seconds: float = 0.0
+    backlog_left: int = 0
     endings_after: dict[str, int] = field(default_factory=dict)
     evidence: list[dict[str, Any]] = field(default_factory=list)
+    load_a_core: float = 0.0
     problem: str = ""
 
     @property
@@ -71,41 +78,50 @@ class Drill:
 
     def __post_init__(self) -> None:
         self._injection = Injection(self.lab, self.clients)
-        self._well_since = time.monotonic()
+        self._goodput = Goodput(self.clients, self.measure_seconds)
+        self._goodput.well()
 
     def healthy(self, seconds: float) -> Result:
         """Nothing is injected, and nothing may fire."""
         watch = Watch(self.lab.rest)
         watch.until(lambda _: False, seconds)
         now = time.monotonic()
-        goodput = self.clients.goodput(watch.since, now - _ENDED_SECONDS, HEALTHY)
+        goodput = self.clients.goodput(watch.since, now - ENDED_SECONDS, HEALTHY)
         return Result("healthy", others=watch.seconds_to, goodput_before=goodput)
 
     def run(self, pathology: Pathology) -> Result:
+        """Whatever fails is the result's `problem`."""
         result = Result(pathology.name)
-        window = self.lab.window_seconds
         try:
-            if not wait_until(lambda: not standing(self.lab.rest), _QUIET_WINDOWS * window):
-                result.problem = f"before it {', '.join(each.detector for each in standing(self.lab.rest))} stood"
-            self.say("goodput before")
-            result.goodput_before = self._measured(self._well_since)
-            self.say("inject")
-            before = set(standing(self.lab.rest))
-            self._injection.begin(pathology)
-            watch = Watch(self.lab.rest, before)
-            found = self._find(pathology, watch, result)
-            result.goodput_injected = self._lately(min(self.measure_seconds, time.monotonic() - watch.since))
-            if found is not None:
-                self._move(pathology, found, watch, result)
-            result.others = {name: at for name, at in watch.seconds_to.items() if name != pathology.name}
-        except (RestError, RuntimeError, OSError, SystemExit) as error:
-            # SystemExit: an engine that did not start (engine_control).
+            self._drill(pathology, result)
+        except _FAILURES as error:
             result.problem = f"{type(error).__name__}: {error}"
-        finally:
-            self.say("back to a healthy day")
+        self.say("back to a healthy day")
+        try:
             self._injection.end()
-            self._well_since = time.monotonic()
+            self._backlog(time.monotonic())
+        except _FAILURES as error:
+            result.problem = result.problem or f"put back: {type(error).__name__}: {error}"
+        self._goodput.well()
+        result.load_a_core = os.getloadavg()[0] / (os.cpu_count() or 1)
         return result
+
+    def _drill(self, pathology: Pathology, result: Result) -> None:
+        if not wait_until(lambda: not standing(self.lab.rest), _QUIET_WINDOWS * self.lab.window_seconds):
+            result.problem = f"before it {', '.join(each.detector for each in standing(self.lab.rest))} stood"
+        self.say("goodput before")
+        time.sleep(self._goodput.lacking_seconds)
+        self._goodput.wrong()
+        result.goodput_before = self._goodput.before()
+        self.say("inject")
+        before = set(standing(self.lab.rest))
+        self._injection.begin(pathology)
+        watch = Watch(self.lab.rest, before)
+        found = self._find(pathology, watch, result)
+        result.goodput_injected = self._goodput.lately(time.monotonic() - watch.since)
+        if found is not None:
+            self._move(pathology, found, watch, result)
+        result.others = {name: at for name, at in watch.seconds_to.items() if name != pathology.name}
 
     def _find(self, pathology: Pathology, watch: Watch, result: Result) -> Found | None:
         self.say("wait for its detector")
@@ -121,34 +137,59 @@ class Drill:
         return found
 
     def _move(self, pathology: Pathology, found: Found, watch: Watch, result: Result) -> None:
-        """Apply a lever, dry first; wait until the finding is over; see how the healthy traffic fares then."""
-        whole = finding(self.lab.rest, found)
+        """Apply a lever, dry first; see how the healthy traffic fares then, and when the finding is over."""
+        whole = dict[str, Any]()
+
+        def is_offered(_: list[Found]) -> bool:
+            nonlocal whole
+            whole = finding(self.lab.rest, found)
+            return _chosen(whole["levers"], pathology.lever) is not None
+
+        # A lever may need more to be known than a finding does.
+        watch.until(is_offered, _FIND_WINDOWS * self.lab.window_seconds)
         result.evidence = whole["evidence"]
         lever = _chosen(whole["levers"], pathology.lever)
         if lever is None:
-            result.problem = "no lever that changes anything, of " + ", ".join(each["key"] for each in whole["levers"])
+            known = ", ".join(f"{each['key']} ({each['state']})" for each in whole["levers"])
+            result.problem = f"no lever that changes anything, of {known}"
             return
         result.lever, result.lever_said = lever["key"], lever["title"]
         self.say(f"lever: {lever['title']}")
+        begun = time.monotonic()
         if _changes(lever):
             path = f"/diagnosis/findings/{found.id}/levers/{lever['key']}/apply"
             self.lab.rest.post(path, dry_run="true")
-            self.lab.rest.post(path)
-            applied = time.monotonic()
+            self.lab.rest.post(path, wait="applied")
             self._carry_out(lever)
         else:
-            applied = time.monotonic()
             self._injection.follow()
+        all_run_it = time.monotonic()
+        self.say("wait until those from before are served or gone")
+        result.backlog_left = self._backlog(all_run_it)
+        settled = time.monotonic()
+        result.backlog_seconds = settled - all_run_it
+        self.say(f"goodput with the lever, {result.backlog_left} from before left")
+        clears_by = begun + _CLEAR_WINDOWS * self.lab.window_seconds
 
         def is_over(now: list[Found]) -> bool:
             return not any(each.detector == pathology.name for each in now)
 
-        self.say("wait until it is over")
-        if watch.until(is_over, _CLEAR_WINDOWS * self.lab.window_seconds):
-            result.cleared_seconds = time.monotonic() - applied
-        result.goodput_after = self._measured(time.monotonic() - _ENDED_SECONDS / 2, watch)
-        until = time.monotonic() - _ENDED_SECONDS
-        result.endings_after = dict(self.clients.endings(until - self.measure_seconds, until, HEALTHY))
+        if watch.until(is_over, max(0.0, clears_by - time.monotonic())):
+            result.cleared_seconds = time.monotonic() - begun
+        if self.measure_seconds:
+            until = settled + self.measure_seconds
+            watch.until(lambda _: False, max(0.0, until + ENDED_SECONDS - time.monotonic()))
+            result.goodput_after = self._goodput.since(settled)
+            result.endings_after = dict(self.clients.endings(settled, until, HEALTHY))
+            self.say("how they ended: " + ", ".join(f"{count} {how}" for how, count in result.endings_after.items()))
+
+    def _backlog(self, moment: float) -> int:
+        """Wait until strangers who came before that moment are gone, and the others served, but not for ever.
+
+        How many are left then.
+        """
+        wait_until(lambda: not self.clients.left_from_before(moment, HEALTHY), BACKLOG_SECONDS)
+        return self.clients.left_from_before(moment, HEALTHY)
 
     def _carry_out(self, lever: dict[str, Any]) -> None:
         """What a lever leaves to people: put an engine back that was drained, roll out what a pool desires."""
@@ -167,21 +208,6 @@ class Drill:
             left = [name for name, engine in ENGINES.items() if engine.pool == pool and name not in touched]
             acts.restart(rest, left, desired)
 
-    def _measured(self, since: float, watch: Watch | None = None) -> float:
-        """Goodput of `measure_seconds` from `since` on, or later, once what was sent then has ended."""
-        if not self.measure_seconds:
-            return 0.0
-        wait_seconds = since + self.measure_seconds + _ENDED_SECONDS - time.monotonic()
-        if watch is not None:
-            watch.until(lambda _: False, max(0.0, wait_seconds))
-        else:
-            time.sleep(max(0.0, wait_seconds))
-        return self._lately(self.measure_seconds)
-
-    def _lately(self, seconds: float) -> float:
-        until = time.monotonic() - _ENDED_SECONDS
-        return self.clients.goodput(until - seconds, until, HEALTHY) if seconds > 0 else 0.0
-
 
 def _changes(lever: Mapping[str, Any]) -> bool:
     """Whether it does something by itself; what does not is advice."""
@@ -189,5 +215,6 @@ def _changes(lever: Mapping[str, Any]) -> bool:
 
 
 def _chosen(levers: Sequence[dict[str, Any]], key: str) -> dict[str, Any] | None:
-    wanted = (each for each in levers if (each["key"] == key if key else _changes(each)))
-    return next(wanted, None)
+    """The one of that key, or else the first that changes anything; of those that are offered now."""
+    offered = (each for each in levers if each["state"] == "proposed")
+    return next((each for each in offered if (each["key"] == key if key else _changes(each))), None)

@@ -89,6 +89,8 @@ class Injection:
         self._restart(list(pathology.arguments))
         for name, conditions in pathology.conditions.items():
             lab.engines.hold(name, conditions)
+        for name in pathology.go_first:
+            lab.engines.go_first(name)
         lab.gpus.tensor_parallel = {
             name: int(given.get("tensor-parallel-size", 1)) for name, given in pathology.arguments.items()
         }
@@ -111,7 +113,9 @@ class Injection:
         for name in itertools.cycle(pathology.deploys):
             if self._no_deploys.wait(pathology.deploy_seconds):
                 return
-            self._lab.engines.terminate(name)
+            # One that is on its way up has no streams that could be cut.
+            if self._lab.engines.serves(name):
+                self._lab.engines.terminate(name)
 
     def _serves(self) -> bool:
         return all(row["state"] == "up" for row in self._lab.rest.get("/engines")["items"])

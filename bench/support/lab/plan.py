@@ -38,10 +38,10 @@ ENGINES = {
     "chat-2": Engine("chat", "n2", (0, 1), 0.12, 6_400),
 }
 NODES = tuple(dict.fromkeys(engine.node for engine in ENGINES.values()))
-# A queue holds what is served within the time that a first token is promised in.
+# A queue holds what is served within the time that a first token is promised in, less what engines take for it.
 POOLS: dict[str, dict[str, Any]] = {
     "chat": {"model": MODEL, "work": "short", "ttft_slo_ms": 2000, "tpot_slo_ms": 100, "queue_cap": 12,
-             "queue_ttl_ms": 2000},
+             "queue_ttl_ms": 1700},
     "long": {"model": MODEL, "work": "long", "ttft_slo_ms": 6000, "tpot_slo_ms": 100, "queue_cap": 8,
              "queue_ttl_ms": 5000},
     "embed": {"model": EMBEDDER, "work": "embedding", "e2e_slo_ms": 2000, "queue_cap": 32, "queue_ttl_ms": 1000},

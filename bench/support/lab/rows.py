@@ -41,7 +41,7 @@ _PREEMPTION_THRASH = Pathology(
 _VRAM_FRAGMENTATION = Pathology(
     "vram_fragmentation",
     "engine/chat-1",
-    arguments={"chat-1": {"out-of-memory-seconds": 12}},
+    arguments={"chat-1": {"out-of-memory-seconds": 8}},
     gpus=[GpuEvent("n1", (0,), fault.crowd)],
     lever="eager",
 )
@@ -113,7 +113,6 @@ _FAN_OUT = Pathology(
     "tenant/fanout",
     tenants={"fanout": {"weight": 4}},
     traffic={"fanout": Kind("fanout", asks.retrieval(MODEL, EMBEDDER, 60, calls=12), 0.8)},
-    lever="own_share",
 )
 _RUNAWAY_AGENT = Pathology(
     "runaway_agent",
@@ -124,8 +123,11 @@ _RUNAWAY_AGENT = Pathology(
 _SOCKETS = Pathology(
     "sockets",
     "engine/chat-1",
-    conditions={"chat-1": [{"kind": "few_files", "spare": 5}]},
-    lever="file_limit",
+    # Room for all in the cache: it is files that long streams need more of.
+    arguments={engine: {"kv-capacity-tokens": 24_000} for engine in _CHAT},
+    conditions={"chat-1": [{"kind": "few_files", "spare": 26}]},
+    tenants={"readers": {"weight": 8}},
+    traffic={"readers": Kind("readers", asks.writers(MODEL, 60, 300), 3.4)},
 )
 _API_SERVER_BOUND = Pathology(
     "api_server_bound",
@@ -134,6 +136,8 @@ _API_SERVER_BOUND = Pathology(
     arguments={"chat-1": {"speed": 1.0}},
     conditions={"chat-1": [{"kind": "front_end_bound", "token_seconds": 0.009}]},
     lasting=True,
+    # What its process waits for is its own work, and not what else this machine does.
+    go_first=("chat-1",),
 )
 _SCHEMA_COMPILE = Pathology(
     "schema_compile",
@@ -149,7 +153,14 @@ _COLD_START = Pathology(
     arguments={"chat-2": {"start-seconds": 15}},
     lever="local_files",
 )
-_DEPLOY_AND_PROBES = Pathology("deploy_and_probes", "engine/chat-1", deploys=_CHAT, lever="drain_first")
+_DEPLOY_AND_PROBES = Pathology(
+    "deploy_and_probes",
+    "engine/chat-1",
+    # A probe that ends it again and again.
+    deploys=("chat-1",),
+    goodput_percent=None,
+    but="the engine that is taken out is half of chat",
+)
 _HARDWARE = Pathology(
     "hardware",
     "node/n2",

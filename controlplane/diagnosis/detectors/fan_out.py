@@ -55,6 +55,8 @@ class FanOut(Detector):
     # One that makes more than a third of all calls is a session that runs away.
     ONE_SESSION_SHARE = 1 / 3
     TURNED_AWAY_SHARE = 0.01
+    # Of the calls that come to pools that are short: with as many it is the tenant that they are short for.
+    CAUSED_SHARE = 0.5
     # What an embedding or ranking pool may keep of requests at once, of all of those at engines that share its GPUs.
     SIDE_SHARE = 0.25
 
@@ -87,12 +89,11 @@ class FanOut(Detector):
             caused = share(sum(of_pools[pool] for pool in short),
                            sum(readings.by_pool("requests").get(pool, 0.0) for pool in short))  # fmt: skip
             confidence = combined(600, *[500] * (multiplier >= 2 * self.CALLS_A_SESSION))
-            confidence = confidence if caused >= 0.5 else lowered(confidence, 600)
-            levers = (
-                *self._side_budgets(readings, fleet, of_pools),
-                *self._own_share(fleet, tenant, pools),
-                self._plan(fleet, tenant, multiplier, begun),
-            )
+            confidence = confidence if caused >= self.CAUSED_SHARE else lowered(confidence, 600)
+            own, side = self._own_share(fleet, tenant, pools), self._side_budgets(readings, fleet, of_pools)
+            # Who fills a pool is bounded; where others do, what it asks beside is what they lack.
+            bounds = (*own, *side) if caused >= self.CAUSED_SHARE else (*side, *own)
+            levers = (*bounds, self._plan(fleet, tenant, multiplier, begun))
             yield Finding(f"tenant/{tenant}", said, confidence, evidence, pools, (tenant,), levers)
 
     def _shortage(self, readings: Readings, fleet: Fleet, pool: str) -> list[Evidence]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, NamedTuple
 
@@ -26,6 +27,8 @@ _TOO_LONG = 1.5
 _DEPTH_MIN = 5.0
 # Of what comes so much is turned away, or added to what waits: more comes than is served.
 _EXCESS_SHARE = 0.1
+# Of an acceptable wait the engine's own part of a first token leaves at least so much.
+_WAIT_SHARE_MIN = 0.5
 DEBT_QUERIES = {
     "served": promql.per_second(f'{refusals.REQUESTS}{{outcome="ok"}}', "pool"),
     "arriving": promql.per_second(refusals.PAST_LIMITS, "pool"),
@@ -106,6 +109,7 @@ class QueueDebt(Detector):
         **DEBT_QUERIES,
         "queue_p95": promql.quantile(0.95, "headworks_gateway_queue_seconds", "pool"),
         "in_flight": promql.typical("headworks_gateway_pool_requests", "pool"),
+        "first_token": promql.quantile(0.95, "headworks_engine_ttft_seconds", "pool"),
     }
 
     def judge(self, readings: Readings, fleet: Fleet) -> Iterable[Finding]:
@@ -137,30 +141,40 @@ class QueueDebt(Detector):
             ),
             pools=(pool,),
             tenants=tuple(sorted(fleet.tenants_of.get(pool, ()))),
-            levers=tuple(_levers(facts, debt, readings.by_pool("in_flight").get(pool, 0.0))),
+            levers=tuple(_levers(facts, debt, readings)),
         )  # fmt: skip
 
 
-def _levers(facts: PoolFacts, debt: Debt, in_flight: float) -> Iterator[Lever]:
+def _longest_wait_ms(facts: PoolFacts, debt: Debt, readings: Readings) -> int:
+    """Who has waited for as long as a first token is promised in misses that by what the engine takes for it."""
+    engine_seconds = readings.by_pool("first_token").get(facts.row["name"])
+    if engine_seconds is None or not facts.row["ttft_slo_ms"]:
+        return debt.acceptable_ms
+    left_ms = debt.acceptable_ms - math.ceil(engine_seconds * MS_PER_SECOND)
+    return max(left_ms, math.ceil(_WAIT_SHARE_MIN * debt.acceptable_ms))
+
+
+def _levers(facts: PoolFacts, debt: Debt, readings: Readings) -> Iterator[Lever]:
     pool, row = facts.row["name"], facts.row
-    cap, changes = max(1, debt.limit), dict[str, int]()
+    longest_ms, in_flight = _longest_wait_ms(facts, debt, readings), readings.by_pool("in_flight").get(pool, 0.0)
+    cap, changes = max(1, queue_cap(debt.served, longest_ms)), dict[str, int]()
     if row["queue_cap"] > cap:
         changes["queue_cap"] = cap
-    if row["queue_ttl_ms"] > debt.acceptable_ms:
-        changes["queue_ttl_ms"] = debt.acceptable_ms
+    if row["queue_ttl_ms"] > longest_ms:
+        changes["queue_ttl_ms"] = longest_ms
     if changes:
         yield Lever(
             key="queue",
             title=format_lazy(
                 _("{pool}: at most {cap} wait, for {wait:g} s"),
-                pool=pool, cap=min(cap, row["queue_cap"]), wait=min(debt.acceptable_ms, row["queue_ttl_ms"]) / 1000,
+                pool=pool, cap=min(cap, row["queue_cap"]), wait=min(longest_ms, row["queue_ttl_ms"]) / 1000,
             ),
             why=format_lazy(
                 _(
                     "{served:.1f} requests a second are served; times the {wait:g} s that are acceptable, {cap} may "
                     "wait. What is beyond gets 503 and Retry-After at once."
                 ),
-                served=debt.served, wait=debt.acceptable_ms / MS_PER_SECOND, cap=cap,
+                served=debt.served, wait=longest_ms / MS_PER_SECOND, cap=cap,
             ),
             edits=(Edit("pools", pool, changes),),
         )  # fmt: skip

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.diagnosis.detector import Detector, Edit, Evidence, Finding, Fleet, Lever, Readings
 from controlplane.diagnosis.detectors.confidence import combined
 from controlplane.diagnosis.detectors.numbers import named, of, share
+from controlplane.diagnosis.detectors.promql import typical
 
 
 def _near(used: str, limit: str, *by: str) -> str:
@@ -52,13 +53,17 @@ class Sockets(Detector):
         "gateway_share": _near("headworks_gateway_open_fds", "headworks_gateway_fd_limit", "gateway"),
         "gateway_limit": "max by (gateway) (last_over_time(headworks_gateway_fd_limit[$window]))",
         "streams": "max by (gateway) (max_over_time(headworks_gateway_requests_in_flight[$window]))",
+        "in_flight": typical("headworks_gateway_pool_requests", "pool"),
     }
     # One wave from the limit: what is in use doubles within seconds where streams last for a minute.
     NEAR = 0.8
     # Nobody gets a socket any more, or soon will not.
     AT_LIMIT = 0.95
-    # An engine that takes no more than this share of its files goes on to answer its own health page.
-    LEFT_IN_USE = 0.7
+    # What requests may take of an engine's files: it goes on to answer its own health page, and connections that idle
+    # until they are used again need some, too.
+    LEFT_IN_USE = 0.65
+    # A cap below this share of what is under way refuses more than it helps.
+    CAP_SHARE = 0.5
     # Ports from 1024 on, where Linux itself begins at 32768.
     PORTS_WIDEST = 64_512
     # More that wait to be forgotten than are open: each request has a connection of its own.
@@ -97,12 +102,21 @@ class Sockets(Detector):
                 engine=engine, files=f"{open_files:.0f}", limit=f"{limit:.0f}",
             )  # fmt: skip
             pool = str(fleet.engines[engine]["pool"])
-            levers = (
-                self._more_files(engine, open_files),
-                *self._fewer_requests(fleet, pool, limit, open_files, established.get(engine)),
-            )
+            levers = self._of_engine(readings, fleet, engine, limit, open_files, established.get(engine))
             yield Finding(f"engine/{engine}", said, self._confidence(used), tuple(evidence), (pool,),
                           tuple(fleet.tenants_of.get(pool, {})), levers)  # fmt: skip
+
+    def _of_engine(
+        self, readings: Readings, fleet: Fleet, engine: str, limit: float, open_files: float, established: float | None
+    ) -> tuple[Lever, ...]:
+        """A cap holds at once; a limit of files waits for a restart, and goes before a cap that would refuse many."""
+        pool = str(fleet.engines[engine]["pool"])
+        more, most = self._more_files(engine, open_files), self._fitting(fleet, pool, limit, open_files, established)
+        if most is None:
+            return (more,)
+        fewer = self._fewer_requests(fleet, pool, most, limit, open_files - (established or 0.0))
+        refuses_many = most < self.CAP_SHARE * readings.by_pool("in_flight").get(pool, 0.0)
+        return (more, fewer) if refuses_many else (fewer, more)
 
     def _more_files(self, whose: str, open_files: float) -> Lever:
         wanted = max(self.FILES_USUAL, 1 << math.ceil(math.log2(max(1.0, 2 * open_files))))
@@ -114,25 +128,27 @@ class Sockets(Detector):
                           files=f"{open_files:.0f}", usual=self.FILES_USUAL)  # fmt: skip
         return Lever("file_limit", _("Allow more open files"), why, advice=advice)
 
-    def _fewer_requests(
+    def _fitting(
         self, fleet: Fleet, pool: str, limit: float, open_files: float, established: float | None
-    ) -> Iterator[Lever]:
-        """Until then, let gateways hold no more at the pool than its files are enough for."""
+    ) -> int | None:
+        """The requests that the pool's engines have files for; None where that is not known, or bounds nothing."""
         facts = fleet.pools.get(pool)
         if facts is None or not facts.engines or established is None:
-            return
+            return None
         each = math.floor(limit * self.LEFT_IN_USE - max(0.0, open_files - established))
         most = each * len(facts.engines)
-        if each < 1 or (facts.row["max_concurrency"] or math.inf) <= most:
-            return
+        return None if each < 1 or (facts.row["max_concurrency"] or math.inf) <= most else most
+
+    def _fewer_requests(self, fleet: Fleet, pool: str, most: int, limit: float, other_files: float) -> Lever:
+        """Until then, let gateways hold no more at the pool than its files are enough for."""
         why = format_lazy(
             _("{left} % of {limit} files, less {other} that are no connections, for each of {engines} engines"),
-            left=round(self.LEFT_IN_USE * 100), limit=f"{limit:.0f}",
-            other=f"{max(0.0, open_files - established):.0f}", engines=len(facts.engines),
+            left=round(self.LEFT_IN_USE * 100), limit=f"{limit:.0f}", other=f"{max(0.0, other_files):.0f}",
+            engines=len(fleet.pools[pool].engines),
         )  # fmt: skip
-        yield Lever("fewer_at_once", _("Let fewer requests be at the pool at once"), why,
-                    (Edit("pools", pool, {"max_concurrency": most}),),
-                    advice=_("Take it back once the limit is raised."))  # fmt: skip
+        return Lever("fewer_at_once", _("Let fewer requests be at the pool at once"), why,
+                     (Edit("pools", pool, {"max_concurrency": most}),),
+                     advice=_("Take it back once the limit is raised."))  # fmt: skip
 
     def _nodes(self, readings: Readings, fleet: Fleet) -> Iterator[Finding]:
         files, ports = named(readings.by("files_share", "node")), named(readings.by("ports_share", "node"))

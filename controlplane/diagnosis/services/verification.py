@@ -22,7 +22,7 @@ from controlplane.diagnosis.models import WATCHED_STATES, LeverPolicy, Proposal
 from controlplane.diagnosis.models import ProposalState as State
 from controlplane.diagnosis.services import proposals
 from controlplane.diagnosis.services.findings import Looked
-from controlplane.diagnosis.taken_up import waiting_for_start
+from controlplane.diagnosis.taken_up import waiting_for_files, waiting_for_start
 from controlplane.diagnosis.verdict import Seen, Verdict, Watched, verdict
 from controlplane.fleet.models import OPEN_STATES, Act, ActState
 
@@ -59,7 +59,8 @@ def _seen(row: Proposal, looked: Mapping[str, Looked]) -> Seen:
         return Seen(found)
     pending, refusing = _targets(row)
     open_acts, failed_acts = _acts(row.acts)
-    return Seen(found, pending, refusing, open_acts, failed_acts, waiting_for_start(row.replaced))
+    unstarted = [*waiting_for_start(row.replaced), *waiting_for_files(row.acts, row.finding.pools)]
+    return Seen(found, pending, refusing, open_acts, failed_acts, unstarted)
 
 
 def _targets(row: Proposal) -> tuple[list[str], list[str]]:

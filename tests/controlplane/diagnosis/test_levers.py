@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from controlplane.configs.heads import Heads
 from controlplane.configs.publisher import publish
+from controlplane.core.fields import epoch_ms
 from controlplane.core.models import AuditEntry, Target
 from controlplane.diagnosis.detector import Command, Edit, Lever
 from controlplane.diagnosis.models import Finding, Proposal
@@ -35,6 +37,7 @@ SPLIT = Lever(
         Edit("pools", "chat", {"breaker": {"window_ms": 5000}, "queue_cap": 9}),
     ),
 )
+FILES = {"manifest": "a" * 64, "folder": "/models/llama"}
 
 
 @pytest.fixture
@@ -276,6 +279,25 @@ def test_arguments_of_engines_are_judged_once_engines_have_started_with_them(
     row = operator.get(path).json()
     assert (row["state"], row["said"]) == ("applied", "waits for engine e1 to start with max-num-seqs")
     Engine.objects.update(facts={"arguments": {"max_num_seqs": "64"}})
+    rounds()
+    assert operator.get(path).json()["state"] == "verifying"
+
+
+def test_files_are_judged_once_engines_have_started_from_them(
+    found: Any, rounds: Round, operator: Rest, converge: Callable[[], None], target_of: Any
+):
+    target_of("node", "n1")
+    Engine.objects.update(facts={"started_at_ms": 1_000})
+    path = found(Lever("files", "Files", "", commands=(Command("node/n1", "fetch_model", FILES),)))
+    assert operator.post(f"{path}/apply").status_code == 200
+    converge()
+    # What the act brought is done; its agent is not what is waited for.
+    Target.objects.filter(kind="node").update(last_seen_at=timezone.now() - timedelta(days=1))
+    Act.objects.update(state="done")
+    rounds(9, after=WINDOW)
+    row = operator.get(path).json()
+    assert (row["state"], row["said"]) == ("applied", "waits for engine e1 to start from its files")
+    Engine.objects.update(facts={"started_at_ms": epoch_ms(Act.objects.get().state_at)})
     rounds()
     assert operator.get(path).json()["state"] == "verifying"
 

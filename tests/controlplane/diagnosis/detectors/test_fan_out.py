@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -120,6 +121,21 @@ def shared() -> Fleet:
 def test_the_tenants_calls_are_bounded_by_its_weight():
     levers = {lever.key: lever for lever in found(shared())[0].levers}
     assert levers["own_share"].edits[0].changes == {"max_parallel_requests": 10}
+
+
+@pytest.mark.parametrize(("calls", "first"), [(4.0, "own_share"), (2.0, "side_budget")])
+def test_who_fills_the_pool_is_bounded_first_and_else_what_it_asks_beside(calls: float, first: str):
+    of = beside()
+    of = replace(
+        of,
+        tenants={"acme": helpers.tenant(weight=1), "globex": helpers.tenant("globex", weight=3)},
+        tenants_of={"chat": {"acme": 0.5, "globex": 0.5}, "vectors": {"acme": 1.0}},
+    )
+    vectors = counter("headworks_gateway_session_requests_total", 1.0, pool="vectors", tenant="acme")
+    shares = [each for each in searching() if each.labels["__name__"] == "headworks_gpu_processes"]
+    (finding,) = helpers.judged(DETECTOR, [*series(calls=calls), vectors, *shares], of)
+    assert {finding.levers[0].key, finding.levers[1].key} == {"own_share", "side_budget"}
+    assert finding.levers[0].key == first
 
 
 @pytest.mark.django_db

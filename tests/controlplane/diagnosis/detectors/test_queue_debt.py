@@ -61,6 +61,19 @@ def test_what_is_acceptable_is_what_the_pool_promises():
     assert finding.levers[0].edits[0].changes == {"queue_cap": 12, "queue_ttl_ms": 1500}
 
 
+def test_who_waits_the_longest_has_a_first_token_in_time_still():
+    """An engine that takes 0.5 s for it leaves 1.5 s of the 2 s that are promised to the queue."""
+    first = histogram("headworks_engine_ttft_seconds", {0.5: 8.0}, **ENGINE)
+    of = fleet(ttft_slo_ms=2000)
+    (finding,) = helpers.judged(DETECTOR, [*series(), *first], of)
+    changes = finding.levers[0].edits[0].changes
+    assert 1500 <= changes["queue_ttl_ms"] < 1600
+    assert changes["queue_cap"] == pytest.approx(8 * changes["queue_ttl_ms"] / 1000, abs=1)
+    slow = histogram("headworks_engine_ttft_seconds", {30.0: 8.0}, **ENGINE)
+    (finding,) = helpers.judged(DETECTOR, [*series(), *slow], of)
+    assert finding.levers[0].edits[0].changes["queue_ttl_ms"] == 1000
+
+
 def test_a_queue_as_long_as_its_lever_makes_it_is_none():
     (finding,) = found()
     cap = finding.levers[0].edits[0].changes["queue_cap"]

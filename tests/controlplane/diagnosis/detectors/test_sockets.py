@@ -65,8 +65,16 @@ def test_the_usual_limit_of_1024_ends_at_its_own_connections():
     (finding,) = found(files=1000)
     levers = {lever.key: lever for lever in finding.levers}
     assert "LimitNOFILE=65536" in str(levers["file_limit"].advice)
-    # 70 % of 1,024, less the 24 that are no connections, for one engine.
-    assert levers["fewer_at_once"].edits[0].changes == {"max_concurrency": 692}
+    # 65 % of 1,024, less the 24 that are no connections, for one engine.
+    assert levers["fewer_at_once"].edits[0].changes == {"max_concurrency": 641}
+
+
+def test_what_holds_at_once_goes_first_unless_it_refuses_most():
+    """A cap needs no restart; one of 641 would refuse more than half of 1,500."""
+    assert [lever.key for lever in found(files=1000)[0].levers] == ["fewer_at_once", "file_limit"]
+    under_way = gauge("headworks_gateway_pool_requests", 1500, pool="chat", gateway="g1")
+    (finding,) = helpers.judged(DETECTOR, [*series(files=1000), under_way], helpers.fleet())
+    assert [lever.key for lever in finding.levers] == ["file_limit", "fewer_at_once"]
 
 
 def test_connections_that_the_engine_does_not_close_are_told():

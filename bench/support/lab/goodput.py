@@ -1,0 +1,72 @@
+"""Goodput of the healthy traffic: good answers a second to what was sent in a time, once that has ended."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from bench.support.lab.clients import Clients
+from bench.support.lab.healthy import HEALTHY
+
+# Requests that were sent so long ago have ended, but for few.
+ENDED_SECONDS = 12.0
+# Of a measurement so much is made anew before each pathology, at least.
+_FRESH_SHARE = 1 / 3
+# Nobody's client waits longer for a first token.
+BACKLOG_SECONDS = 30.0
+
+
+@dataclass
+class Goodput:
+    """Times are those of time.monotonic(). `measure_seconds`: of each measurement; 0: none is made.
+
+    What comes before a pathology is of all times in which nothing was wrong, the latest ones: a drill alone has too
+    little of it, and the traffic is the same.
+    """
+
+    clients: Clients
+    measure_seconds: float
+    _well: list[tuple[float, float]] = field(default_factory=list)
+    _well_since: float | None = None
+
+    def well(self) -> None:
+        """From now on nothing is wrong."""
+        self._well_since = time.monotonic()
+
+    def wrong(self) -> None:
+        """Something is wrong from now on: it hits what was sent shortly before as well."""
+        if self._well_since is not None:
+            self._well.append((self._well_since, max(self._well_since, time.monotonic() - ENDED_SECONDS)))
+            self._well_since = None
+
+    @property
+    def lacking_seconds(self) -> float:
+        """How much longer all must be well, until there is enough to measure."""
+        if not self.measure_seconds:
+            return 0.0
+        known = sum(until - since for since, until in self._well)
+        now = 0.0 if self._well_since is None else time.monotonic() - self._well_since
+        return max(0.0, max(_FRESH_SHARE * self.measure_seconds, self.measure_seconds - known) + ENDED_SECONDS - now)
+
+    def before(self) -> float:
+        """Of the last times that were well, as long as one measurement."""
+        left, good = self.measure_seconds, 0
+        for since, until in reversed(self._well):
+            begin = max(since, until - left)
+            good += self.clients.endings(begin, until, HEALTHY)["good"]
+            left -= until - begin
+            if left <= 0:
+                break
+        seconds = self.measure_seconds - max(0.0, left)
+        return good / seconds if seconds > 0 else 0.0
+
+    def since(self, moment: float) -> float:
+        """Of one measurement from then on; it must be over for ENDED_SECONDS."""
+        if not self.measure_seconds:
+            return 0.0
+        return self.clients.goodput(moment, moment + self.measure_seconds, HEALTHY)
+
+    def lately(self, seconds: float) -> float:
+        """Of what was sent last and has ended; never of more than one measurement."""
+        until, long = time.monotonic() - ENDED_SECONDS, min(seconds, self.measure_seconds)
+        return self.clients.goodput(until - long, until, HEALTHY) if long > 0 else 0.0
