@@ -6,7 +6,7 @@ Labels hold configured names only: what a client sends and nobody configured is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -213,6 +213,8 @@ class Moment:
     pools: list[PoolMoment]
     looks: list[LookRow]
     ledger: LedgerMoment
+    # Names of the engines whose breaker a person's override holds open or closed.
+    forced: Set[str] = frozenset()
     rooms: Sequence[RoomMoment] = ()
     certificate_ends_at: float | None = None
     sessions: Sequence[BusiestSession] = ()
@@ -258,13 +260,17 @@ class MomentCollector(Collector):
             "1 for the state that holds, overrides included.",
             labels=[*labels, "state"],
         )
+        forced = GaugeMetricFamily(
+            "headworks_gateway_breaker_forced", "1 while an override holds the breaker open or closed.", labels=labels
+        )
         for pool, engine, state in now.engines:
             reserved.add_metric([pool, engine.name], engine.reserved_tokens)
             running.add_metric([pool, engine.name], engine.in_flight)
+            forced.add_metric([pool, engine.name], float(engine.name in now.forced))
             sequences.add_metric([pool, engine.name], engine.sequences)
             for possible in _BREAKER_STATES:
                 breaker.add_metric([pool, engine.name, possible], float(possible == state))
-        yield from (reserved, running, sequences, breaker)
+        yield from (reserved, running, sequences, breaker, forced)
         yield from pool_families(now.pools)
         yield from look_families(now.looks)
         yield from ledger_families(now.ledger)

@@ -191,6 +191,7 @@ class Gateway:
             in_flight=len(self.running),
             persist_errors=stream.persist_errors,
             engines=self.pools.engines(),
+            forced=self.pools.forced(),
             pools=self.pools.moments(),
             looks=self.engine_watch.rows(),
             ledger=self.quotas.moment(),

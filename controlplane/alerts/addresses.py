@@ -31,7 +31,9 @@ _METADATA = frozenset(
 )
 _THIS_NETWORK = IPv4Network("0.0.0.0/8")
 _NAT64 = IPv6Network("64:ff9b::/96")
-# All that IANA has given out. Beyond it are forms that lead to IPv4 addresses, such as a site's own NAT64 (RFC 8215).
+# A site's own NAT64 (RFC 8215), translated addresses (RFC 2765): most often the last 32 bits are an IPv4 address.
+_OWN_NAT64 = tuple(map(IPv6Network, ("64:ff9b:1::/48", "::ffff:0:0:0/96")))
+# All that IANA has given out. Beyond it are forms that lead to IPv4 addresses.
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 
 
@@ -86,7 +88,7 @@ def address_refusal(text: str, allowed: Sequence[Network]) -> str | None:
     address = ip_address(text)
     if isinstance(address, IPv6Address) and address.scope_id is not None:
         raise ValueError("an address with a zone")
-    for one in (address, *_carried(address)):
+    for one in (address, *_carried(address), *_perhaps_carried(address)):
         if _never(one):
             return f"{text} is a link-local, metadata, multicast or unspecified address, which no webhook may reach"
     if any(_permitted(one, allowed) for one in _carried(address) or (address,)):
@@ -119,4 +121,15 @@ def _carried(address: Address) -> tuple[IPv4Address, ...]:
         return (address.sixtofour,)
     if address.teredo:
         return address.teredo
-    return (IPv4Address(int(address) & 0xFFFF_FFFF),) if address in _NAT64 else ()
+    return (_last_32_bits(address),) if address in _NAT64 else ()
+
+
+def _perhaps_carried(address: Address) -> tuple[IPv4Address, ...]:
+    """Those of which nobody but the site knows: enough to refuse by, never to permit by."""
+    if isinstance(address, IPv6Address) and any(address in network for network in _OWN_NAT64):
+        return (_last_32_bits(address),)
+    return ()
+
+
+def _last_32_bits(address: IPv6Address) -> IPv4Address:
+    return IPv4Address(int(address) & 0xFFFF_FFFF)

@@ -1,161 +1,130 @@
-"""Texts of rules with the labels and the value of the series they are about. Pure.
+"""Texts of rules with the labels and the value of the series they are about.
 
-The part of Prometheus' template language that rules use: `{{ $labels.name }}`, `{{ $value }}`, the same as
-`.Labels.name` and `.Value`, and the functions of template_functions.py, called or piped into. Everything else is
-refused when the rule is written, and not shown half-rendered to somebody on call: what was taken is rendered whatever
-the values are.
+The part of Prometheus' template language that rules use: `{{ $labels.name }}`, `{{ $labels }}`, `{{ $value }}`, the
+same as `.Labels` and `.Value`, the functions of template_parts.py, called or piped into, `if`, `with` and `range` over
+a query. Everything else is refused when the rule is written, and not shown half-rendered to somebody on call: what was
+taken is rendered whatever the values are, but for queries that find nothing or have no answer.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
-from controlplane.alerts.template_functions import OF_NUMBERS, OF_TEXTS, BadFormat, check_format, printf, shown
+from controlplane.alerts import template_parts as parts
+from controlplane.alerts.template_parts import Ask, Failed, NotKnown, Part, ask_nothing
 
 _END = re.compile(r"""(?:[^"`}]|"(?:[^"\\\n]|\\.)*"|`[^`]*`|}(?!}))*?(?P<trim>\s-)?}}(?P<after>\s*)""", re.DOTALL)
 _COMMENT = re.compile(r"(?:-\s)?/\*.*?\*/(?:\s-)?}}", re.DOTALL)
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<label>(?:\$labels|\.Labels)\.(?P<name>[a-zA-Z_][a-zA-Z0-9_]*)(?![\w.]))|(?P<value>(?:\$value|\.Value)(?![\w.]))"""
+    r"""\s*(?:(?P<label>(?:\$labels|\.Labels)\.(?P<name>[a-zA-Z_][a-zA-Z0-9_]*)(?![\w.]))"""
+    r"""|(?P<labels>(?:\$labels|\.Labels)(?![\w.]))|(?P<value>(?:\$value|\.Value)(?![\w.]))|(?P<dot>\.(?![\w.]))"""
+    r"""|(?P<number>[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?(?![\w.]))"""
     r"""|(?P<quoted>"(?:[^"\\\n]|\\.)*")|`(?P<raw>[^`]*)`|(?P<mark>[|()])|(?P<function>[a-zA-Z_]\w*)|(?P<other>\S+))"""
 )
 # Escapes that Go's strings have and JSON's do not.
 _GO_ESCAPES = re.compile(r"\\(?![\"\\/bfnrtu])")
-_FUNCTIONS = (*OF_NUMBERS, "printf", *OF_TEXTS)
-KNOWN = f"there are {{{{ $labels.name }}}}, {{{{ $value }}}} and the functions {', '.join(_FUNCTIONS)}"
+_KEYWORD = re.compile(r"\s*(if|with|range|else|end)(?!\w)\s*", re.DOTALL)
+_IF, _WITH, _RANGE, _ELSE, _FINISH = "if", "with", "range", "else", "end"
+KNOWN = (
+    "there are {{ $labels.name }}, {{ $labels }}, {{ $value }}, if, with, range, else, end and the functions "
+    f"{', '.join(parts.FUNCTIONS)}"
+)
 _DEPTH_MAX = 10
+# What a `with` has chosen, or an element of a `range`, which `.` is inside; None outside.
+_Dot = Part | None
+_Tokens = Sequence[re.Match[str]]
 
 
-class _Refused(ValueError):
-    """What is not known here."""
+class _Action(NamedTuple):
+    """What stands in braces, and those with it."""
+
+    whole: str
+    inner: str
+
+    @property
+    def keyword(self) -> str:
+        found = _KEYWORD.match(self.inner)
+        return found[1] if found else ""
+
+    @property
+    def rest(self) -> str:
+        """What stands behind the keyword."""
+        return _KEYWORD.sub("", self.inner, count=1)
 
 
-@dataclass(frozen=True)
-class _Series:
-    labels: Mapping[str, str]
-    value: float
-
-
-class _Part:
-    """Something that gives a text or a number for a series. `kind` says which."""
-
-    kind: type[str] | type[float] = str
-
-    def of(self, series: _Series) -> str | float:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class _Text(_Part):
-    text: str
-
-    def of(self, series: _Series) -> str:
-        return self.text
-
-
-@dataclass(frozen=True)
-class _Label(_Part):
-    name: str
-
-    def of(self, series: _Series) -> str:
-        # A label that a series does not have is empty, as with Prometheus.
-        return series.labels.get(self.name, "")
-
-
-class _Value(_Part):
-    kind = float
-
-    def of(self, series: _Series) -> float:
-        return series.value
-
-
-@dataclass(frozen=True)
-class _Call(_Part):
-    function: str
-    arguments: tuple[_Part, ...]
-
-    def __post_init__(self) -> None:
-        kinds = [argument.kind for argument in self.arguments]
-        if self.function == "printf":
-            form = self.arguments[0] if self.arguments else None
-            if not isinstance(form, _Text):
-                raise _Refused("printf takes its format as a quoted text")
-            try:
-                check_format(form.text, kinds[1:])
-            except BadFormat as error:
-                raise _Refused(f"printf {error}") from error
-        elif kinds != [float if self.function in OF_NUMBERS else str]:
-            takes = "one number, such as $value" if self.function in OF_NUMBERS else "one text, such as a label"
-            raise _Refused(f"{self.function} takes {takes}")
-
-    def of(self, series: _Series) -> str:
-        given = [argument.of(series) for argument in self.arguments]
-        if self.function == "printf":
-            return printf(str(given[0]), *given[1:])
-        if self.function in OF_NUMBERS:
-            return OF_NUMBERS[self.function](float(given[0]))
-        return OF_TEXTS[self.function](str(given[0]))
+_Pieces = deque[Part | _Action]
 
 
 def refusal(text: str) -> str | None:
     """What is not known here, or None where all of it is."""
     try:
         _parsed(text)
-    except _Refused as refused:
+    except NotKnown as refused:
         return f"{refused}; {KNOWN}"
     return None
 
 
-def rendered(text: str, labels: Mapping[str, str], value: str | float) -> str:
+def asks(text: str) -> bool:
+    """Whether a text that was not refused may ask the metric store."""
+    return "query" in text and "{{" in text
+
+
+def rendered(text: str, labels: Mapping[str, str], value: str | float, ask: Ask = ask_nothing) -> str:
     """The text of one series: its labels, and its value, which may be written as Prometheus does. It was not refused.
 
-    As in Prometheus the labels are those of the expression's result, without the rule's own.
+    As in Prometheus the labels are those of the expression's result, without the rule's own; and where a query has no
+    answer, the text says so in its place.
     """
     if "{{" not in text:
         return text
-    series = _Series(labels, float(value))
-    return "".join(_shown(part.of(series)) for part in _parsed(text))
-
-
-def _shown(value: str | float) -> str:
-    return value if isinstance(value, str) else shown(value)
+    series = parts.Series(labels, float(value), ask)
+    try:
+        return "".join(part.text(series) for part in _parsed(text))
+    except Failed as failed:
+        return f"<error expanding template: {failed}>"
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> tuple[_Part, ...]:
-    return tuple(_parts(text))
+def _parsed(text: str) -> tuple[Part, ...]:
+    found, ending = _block(deque(_pieces(text)), None, 0)
+    if ending is not None:
+        raise NotKnown(f"{ending.whole} ends nothing")
+    return tuple(found)
 
 
-def _parts(text: str) -> Iterator[_Part]:
+def _pieces(text: str) -> Iterator[Part | _Action]:
+    """Texts and actions, the white space of trimmed ones gone."""
     place = 0
     while (begin := text.find("{{", place)) >= 0:
         before, action = _plain(text[place:begin]), begin + 2
         if text[action : action + 1] == "-" and text[action + 1 : action + 2].isspace():
             before, action = before.rstrip(), action + 1
-        yield _Text(before)
+        yield parts.Text(before)
         end = _COMMENT.match(text, begin + 2)
         inner, trims, place = ("", end[0].endswith("-}}"), end.end()) if end else _until_end(text, action)
         if end is None:
-            yield _pipeline(text[begin:place], inner)
+            yield _Action(text[begin:place].rstrip(), inner)
         if trims:
             while text[place : place + 1].isspace():
                 place += 1
-    yield _Text(_plain(text[place:]))
+    yield parts.Text(_plain(text[place:]))
 
 
 def _plain(text: str) -> str:
     if "}}" in text:
-        raise _Refused("braces }} that nothing opens")
+        raise NotKnown("braces }} that nothing opens")
     return text
 
 
 def _until_end(text: str, action: int) -> tuple[str, bool, int]:
     """What stands in an action, whether the space after it goes, and where it ends."""
     if (end := _END.match(text, action)) is None:
-        raise _Refused("braces {{ that nothing closes")
+        raise NotKnown("braces {{ that nothing closes")
     return (
         text[action : end.start("trim") if end["trim"] else end.start("after") - 2],
         bool(end["trim"]),
@@ -163,68 +132,135 @@ def _until_end(text: str, action: int) -> tuple[str, bool, int]:
     )
 
 
-def _pipeline(whole: str, inner: str) -> _Part:
+def _block(pieces: _Pieces, dot: _Dot, depth: int) -> tuple[list[Part], _Action | None]:
+    """The parts up to an `else` or `end`, which comes with them, or to the text's end."""
+    if depth > _DEPTH_MAX:
+        raise NotKnown(f"more than {_DEPTH_MAX} of if and with in one another")
+    found: list[Part] = []
+    while pieces:
+        piece = pieces.popleft()
+        if isinstance(piece, Part):
+            found.append(piece)
+        elif piece.keyword in (_ELSE, _FINISH):
+            return found, piece
+        elif piece.keyword:
+            found.append(_branch(piece, pieces, dot, depth))
+        else:
+            found.append(_pipeline(piece.whole, piece.inner, dot, is_shown=True))
+    return found, None
+
+
+def _branch(action: _Action, pieces: _Pieces, dot: _Dot, depth: int) -> Part:
+    condition = _pipeline(action.whole, action.rest, dot)
+    inside = {_WITH: condition, _RANGE: parts.Element()}.get(action.keyword, dot)
+    if action.keyword == _RANGE and condition.kind is not list:
+        raise NotKnown(f"{action.whole} is not supported: range takes a query")
+    then, ending = _block(pieces, inside, depth + 1)
+    otherwise: list[Part] = []
+    if ending is not None and ending.keyword == _ELSE:
+        further = ending._replace(inner=ending.rest)
+        if further.keyword == action.keyword == _IF:
+            return parts.If(condition, then, [_branch(further, pieces, dot, depth + 1)])
+        if further.inner.strip():
+            raise NotKnown(f"{ending.whole} is not supported")
+        otherwise, ending = _block(pieces, dot, depth + 1)
+    if ending is None:
+        raise NotKnown(f"{action.whole} has no {{{{ end }}}}")
+    if ending.keyword != _FINISH or ending.rest:
+        raise NotKnown(f"{ending.whole} has no place there")
+    branch = parts.Range if action.keyword == _RANGE else parts.If
+    return branch(condition, then, otherwise)
+
+
+def _pipeline(whole: str, inner: str, dot: _Dot, *, is_shown: bool = False) -> Part:
     try:
         tokens = list(_TOKEN.finditer(inner.strip()))
-        part, left = _piped(tokens, 0)
+        part, left = _piped(tokens, dot, 0)
         if left:
-            raise _Refused(f"{left[0][0].strip()} has no place there")
-        return part
-    except _Refused as refused:
-        raise _Refused(f"{whole} is not supported: {refused}") from refused
+            raise NotKnown(f"{left[0][0].strip()} has no place there")
+        return parts.shown_part(part) if is_shown else part
+    except NotKnown as refused:
+        raise NotKnown(f"{whole} is not supported: {refused}") from refused
 
 
-def _piped(tokens: Sequence[re.Match[str]], depth: int) -> tuple[_Part, Sequence[re.Match[str]]]:
+def _piped(tokens: _Tokens, dot: _Dot, depth: int) -> tuple[Part, _Tokens]:
     """One pipeline, and the tokens behind it."""
     if depth > _DEPTH_MAX:
-        raise _Refused("too many brackets")
-    part, tokens = _command(tokens, (), depth)
+        raise NotKnown("too many brackets")
+    part, tokens = _command(tokens, (), dot, depth)
     while tokens and tokens[0]["mark"] == "|":
-        part, tokens = _command(tokens[1:], (part,), depth)
+        part, tokens = _command(tokens[1:], (part,), dot, depth)
     return part, tokens
 
 
-def _command(
-    tokens: Sequence[re.Match[str]], piped: tuple[_Part, ...], depth: int
-) -> tuple[_Part, Sequence[re.Match[str]]]:
+def _command(tokens: _Tokens, piped: tuple[Part, ...], dot: _Dot, depth: int) -> tuple[Part, _Tokens]:
     if not tokens:
-        raise _Refused("something is missing")
+        raise NotKnown("something is missing")
     if not tokens[0]["function"]:
         if piped:
-            raise _Refused(f"{tokens[0][0].strip()} is no function to pipe into")
-        return _operand(tokens, depth)
+            raise NotKnown(f"{tokens[0][0].strip()} is no function to pipe into")
+        return _operand(tokens, dot, depth)
     name, tokens = tokens[0]["function"], tokens[1:]
-    if name not in _FUNCTIONS:
-        raise _Refused(f"{name} is not known here")
-    arguments: list[_Part] = []
+    if name not in parts.FUNCTIONS:
+        raise NotKnown(f"{name} is not known here")
+    arguments: list[Part] = []
     while tokens and tokens[0]["mark"] not in ("|", ")"):
-        argument, tokens = _operand(tokens, depth)
+        argument, tokens = _operand(tokens, dot, depth)
         arguments.append(argument)
-    return _Call(name, (*arguments, *piped)), tokens
+    return parts.call(name, (*arguments, *piped)), tokens
 
 
-def _operand(tokens: Sequence[re.Match[str]], depth: int) -> tuple[_Part, Sequence[re.Match[str]]]:
+def _operand(tokens: _Tokens, dot: _Dot, depth: int) -> tuple[Part, _Tokens]:
     token, left = tokens[0], tokens[1:]
-    if token["label"]:
-        return _Label(token["name"]), left
-    if token["value"]:
-        return _Value(), left
-    if token["quoted"]:
-        return _Text(_unquoted(token["quoted"])), left
-    if token["raw"] is not None:
-        return _Text(token["raw"]), left
     if token["mark"] == "(":
-        part, left = _piped(left, depth + 1)
+        part, left = _piped(left, dot, depth + 1)
         if not left or left[0]["mark"] != ")":
-            raise _Refused("a bracket that nothing closes")
+            raise NotKnown("a bracket that nothing closes")
         return part, left[1:]
-    raise _Refused(f"{token[0].strip()} is not known here")
+    return _single(token, dot), left
+
+
+def _single(token: re.Match[str], dot: _Dot) -> Part:
+    written = token[0].strip()
+    if dot is not None and written.startswith("."):
+        return _of_dot(token, dot, written)
+    if token["label"]:
+        return parts.Label(token["name"])
+    if token["labels"]:
+        return parts.Labels()
+    if token["value"]:
+        return parts.Value()
+    if token["number"]:
+        return _number(written)
+    if token["quoted"]:
+        return parts.Text(_unquoted(token["quoted"]))
+    if token["raw"] is not None:
+        return parts.Text(token["raw"])
+    raise NotKnown(f"{written} is not known here")
+
+
+def _of_dot(token: re.Match[str], dot: Part, written: str) -> Part:
+    if token["dot"]:
+        return dot
+    if dot.kind is not parts.Found:
+        raise NotKnown(f"{written} where . is no series; write ${written[1:].lower()}")
+    if token["labels"]:
+        return parts.LabelsOf(dot)
+    if token["label"] or token["value"]:
+        return parts.FieldOf(dot, token["name"] or "")
+    raise NotKnown(f"{written} is not known here")
+
+
+def _number(written: str) -> Part:
+    if not set(written) & set(".eE"):
+        raise NotKnown(f"{written} is a whole number, which Go compares with no value; write {written}.0")
+    return parts.Number(float(written))
 
 
 def _unquoted(quoted: str) -> str:
     if _GO_ESCAPES.search(quoted):
-        raise _Refused(f'{quoted} has an escape beside \\n, \\t, \\" and \\\\')
+        raise NotKnown(f'{quoted} has an escape beside \\n, \\t, \\" and \\\\')
     try:
         return str(json.loads(quoted, strict=False))
     except ValueError as error:
-        raise _Refused(f"{quoted} is no text") from error
+        raise NotKnown(f"{quoted} is no text") from error

@@ -6,8 +6,9 @@ import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
 
 from controlplane.alerts.delivery_plan import Outcome, Reason
@@ -18,6 +19,11 @@ from controlplane.core.idle import give_back_connection
 
 log = logging.getLogger(__name__)
 
+# A receiver that takes its messages slowly has its turn, and then others have theirs.
+TURN_SECONDS = 1.0
+# For so long the end of an attempt is kept for a database that is away, and so often it is looked for.
+SETTLE_SECONDS_MAX, SETTLE_PAUSE_SECONDS = 120.0, 0.5
+
 
 class DeliveryLoop:
     """One a worker process. Its threads are its own: a receiver that hangs holds none of the worker's."""
@@ -27,6 +33,8 @@ class DeliveryLoop:
         self._lock = threading.Lock()
         # Ids of the receivers that are being sent to.
         self.busy: set[int] = set()
+        # And of those that are being told something by the clock, or wait for a thread to be.
+        self._telling: set[int] = set()
         self._stopping = False
 
     def wake(self) -> None:
@@ -52,29 +60,59 @@ class DeliveryLoop:
         for row in due:
             if why_not and beats.is_heartbeat(row):
                 beats.hold_back(row, why_not)
-            elif not self._stopping and beats.claim(row, now):
-                self._pool.submit(_tell, row)
+                continue
+            with self._lock:
+                if self._stopping or row.pk in self._telling:
+                    continue
+                self._telling.add(row.pk)
+            self._pool.submit(self._tell, row)
+
+    def _tell(self, row: Receiver) -> None:
+        """Claimed here, and not before: what waits for a thread may be told by another worker meanwhile."""
+        try:
+            if not self._stopping and beats.claim(row, timezone.now()):
+                _told(row)
+        except Exception:
+            log.exception("what %s is told by the clock failed here; it comes again", row.name)
+        finally:
+            give_back_connection()
+            with self._lock:
+                self._telling.discard(row.pk)
 
     def _drain(self, receiver_id: int) -> None:
-        """Send what is due. A failed attempt sends the receiver to the end of the queue: several that hang, with many
-        messages each, would else keep all others waiting."""
-        failed = False
+        """Send what is due until its turn is over, which a failure ends: several that hang or take their time, with
+        many messages each, would else keep all others waiting."""
+        over, turn_ends = False, time.monotonic() + TURN_SECONDS
         try:
-            while not failed and not self._stopping and (row := attempts.claim(receiver_id, timezone.now())):
+            while not over and not self._stopping and (row := attempts.claim(receiver_id, timezone.now())):
                 began = time.monotonic()
                 outcome = _attempted(row)
-                attempts.settle(row, outcome, timezone.now(), timedelta(seconds=time.monotonic() - began))
-                failed = outcome.reason is not Reason.TAKEN
+                ended = time.monotonic()
+                self._settle(row, outcome, timezone.now(), timedelta(seconds=ended - began))
+                over = outcome.reason is not Reason.TAKEN or ended > turn_ends
         except Exception:
             # What was claimed is due again when its lease ends.
             log.exception("deliveries to receiver %d stopped; the next sweep goes on", receiver_id)
         finally:
             give_back_connection()
             with self._lock:
-                if failed and not self._stopping:
+                if over and not self._stopping:
                     self._pool.submit(self._drain, receiver_id)
                 else:
                     self.busy.discard(receiver_id)
+
+    def _settle(self, row: Delivery, outcome: Outcome, now: datetime, took: timedelta) -> None:
+        """Write down how it ended, once the database takes that: what was taken would else be sent again."""
+        gives_up = time.monotonic() + SETTLE_SECONDS_MAX
+        while True:
+            try:
+                return attempts.settle(row, outcome, now, took)
+            except (OperationalError, InterfaceError) as error:
+                if self._stopping or time.monotonic() > gives_up:
+                    raise
+                log.warning("the end of delivery %s cannot be written yet: %s", row.pk, error)
+                connection.close()
+                time.sleep(SETTLE_PAUSE_SECONDS)
 
 
 def _attempted(row: Delivery) -> Outcome:
@@ -88,13 +126,8 @@ def _attempted(row: Delivery) -> Outcome:
     return outcome
 
 
-def _tell(row: Receiver) -> None:
-    try:
-        outcome = tick(row)
-        if outcome.reason is not Reason.TAKEN:
-            log.warning("what %s is told by the clock: %s", row.name, outcome.error)
-        beats.settle(row, outcome, timezone.now())
-    except Exception:
-        log.exception("what %s is told by the clock failed here; it comes again", row.name)
-    finally:
-        give_back_connection()
+def _told(row: Receiver) -> None:
+    outcome = tick(row)
+    if outcome.reason is not Reason.TAKEN:
+        log.warning("what %s is told by the clock: %s", row.name, outcome.error)
+    beats.settle(row, outcome, timezone.now())

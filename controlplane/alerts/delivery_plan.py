@@ -92,7 +92,8 @@ def _pause(header: str | None, now: datetime) -> timedelta | None:
         return min(timedelta(seconds=int(text[:9])), RETRY_AFTER_MAX)
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
+        # Overflow: digits without end where a year, or an hour, should be.
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -108,12 +108,14 @@ def _act(request: HttpRequest, options: Options, act: Callable[[UnitOfWork], row
 
 def _whole(incident: rows.Incident) -> Document:
     (shown,) = incidents.shown([incident])
+    # Of one that goes on for weeks, the last lines and messages: what is of now is among them.
+    lines = list(incident.entries.order_by("-at", "-pk")[:PAGE_ROWS_MAX])
     told = incident.events.order_by("-pk")[:PAGE_ROWS_MAX]
-    sent = incident.deliveries.select_related("receiver").order_by("created_at", "pk")[:PAGE_ROWS_MAX]
+    sent = list(incident.deliveries.select_related("receiver").order_by("-created_at", "-pk")[:PAGE_ROWS_MAX])
     return {
         **shown,
         "alerts": [alerts.describe(row) for row in alerts.first_of(incident, PAGE_ROWS)],
-        "entries": [incidents.describe_entry(entry) for entry in incident.entries.all()[:PAGE_ROWS_MAX]],
+        "entries": [incidents.describe_entry(entry) for entry in reversed(lines)],
         "events": [events.describe(event) for event in told],
-        "deliveries": [deliveries.describe(delivery) for delivery in sent],
+        "deliveries": [deliveries.describe(delivery) for delivery in reversed(sent)],
     }

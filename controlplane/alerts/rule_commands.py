@@ -43,6 +43,7 @@ def add_to(commands: Any, shell: Shell) -> None:
     take.add_argument(
         "--replace", action="store_true", help="remove the rules of the file's groups that the file does not have"
     )
+    take.add_argument("--skip", action="store_true", help="leave out what is not known here, and say so of each")
     test = add(
         verbs, "test", _test, "Run unit tests of rules, in the form of `promtool test rules`. Needs no database."
     )
@@ -91,7 +92,8 @@ def _import(shell: Shell, arguments: argparse.Namespace) -> None:
         from controlplane.alerts.rule_file.text import read_yaml
         from controlplane.alerts.services import rule_files
 
-        taken = rule_files.take(unit, read_yaml(text), replace=arguments.replace).document()
+        given = read_yaml(text)
+        taken = rule_files.take(unit, given, replace=arguments.replace, skip=arguments.skip).document()
     _print_taken(taken, unit)
 
 

@@ -6,12 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from django.utils import timezone
 
 from controlplane import settings_rows
 from controlplane.alerts.models import Rule
+from controlplane.alerts.rule_queries import RuleQueries
 from controlplane.alerts.rule_result import BadResult, Found, found_in
 from controlplane.alerts.services import evaluations
 from controlplane.alerts.services.rules import alertname_of
@@ -50,7 +52,9 @@ def _asked(rule: Rule, at: datetime, shared: query.SharedReads) -> _Answer:
     try:
         samples = query.instant(rule.expr, epoch_ms(at), shared=shared)
         labels = {**rule.labels, "severity": rule.severity}
-        found = found_in(samples, alertname_of(rule), labels, settings_rows.RULE_SERIES_MAX.read())
+        ask = RuleQueries(partial(query.instant, at_ms=epoch_ms(at), shared=shared))
+        series_max = settings_rows.RULE_SERIES_MAX.read()
+        found = found_in(samples, alertname_of(rule), labels, series_max, annotations=rule.annotations, ask=ask)
     except (query.QueryError, BadResult) as refused:
         log.warning("rule %s has no result: %s", rule.name, refused)
         error = str(refused)

@@ -27,6 +27,7 @@ JSON, YAML = "application/json", "text/yaml"
 _YAML_FORMS = (YAML, "application/yaml", "application/x-yaml")
 _FILE: dict[str, Any] = {YAML: {"schema": {"type": "string", "description": "A Prometheus rule file."}}}
 Replace = Annotated[bool, Query(description="Remove the rules of the file's groups that the file does not have.")]
+Skip = Annotated[bool, Query(description="Leave out what is not known here, with a warning each.")]
 
 # A request is answered meanwhile by one of few threads; the command has longer.
 _TEST_SECONDS = 20.0
@@ -67,14 +68,14 @@ def export(request: HttpRequest) -> HttpResponse:
     "/rules-file", auth=operator, response=WriteAnswer, summary="Import a rule file",
     openapi_extra={"requestBody": {"required": True, "content": {**_FILE, JSON: {"schema": {"type": "object"}}}}},
 )  # fmt: skip
-def take(request: HttpRequest, options: Options, replace: Replace = False) -> WriteAnswer:
+def take(request: HttpRequest, options: Options, replace: Replace = False, skip: Skip = False) -> WriteAnswer:
     """`item`: names of the rules that were created, changed, removed (with `replace`), and that were so already.
 
     A rule is the one of its group and `alert`. What is not known here is refused with its group and rule, and nothing
-    is changed then.
+    is changed then, unless `skip` leaves it out.
     """
     given = _read(request)
-    return perform(request, options, lambda unit: rule_files.take(unit, given, replace=replace).document())
+    return perform(request, options, lambda unit: rule_files.take(unit, given, replace=replace, skip=skip).document())
 
 
 @router.post("/rules-file/test", auth=viewer, response=UnitTested, summary="Run unit tests of rules")

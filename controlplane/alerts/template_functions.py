@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from ipaddress import ip_address
 
 _LARGE = ("k", "M", "G", "T", "P", "E", "Z", "Y")
 _BINARY = ("ki", "Mi", "Gi", "Ti", "Pi", "Ei", "Zi", "Yi")
@@ -21,6 +22,8 @@ _PLAIN_FROM, _PLAIN_BELOW = -4, 6
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIRECTIVE = re.compile(r"%(?:%|([-+ #0]*)([0-9]*)(?:\.([0-9]*))?(.?))", re.DOTALL)
 _WIDTH_MAX = 100
+# As Go's net.SplitHostPort takes it apart.
+_HOST_PORT = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*)):([^:\[\]]*)", re.DOTALL)
 _TAKES = "a number takes f, e, E, g, G or v (without places), a text s or v"
 
 
@@ -40,6 +43,11 @@ def shown(value: float) -> str:
         return f"{'-' * sign}{mantissa[0]}{fraction}e{power:+03d}"
     text = format(Decimal(repr(value)), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def shown_labels(labels: Mapping[str, str]) -> str:
+    """All of them, as Go prints a map."""
+    return f"map[{' '.join(f'{name}:{labels[name]}' for name in sorted(labels))}]"
 
 
 def humanize(value: float) -> str:
@@ -106,6 +114,37 @@ def lower(text: str) -> str:
     return "".join(letter.lower()[0] for letter in text)
 
 
+def strip_port(address: str) -> str:
+    """The host of `host:port`; what is no such thing stays."""
+    return _host_port(address)[0]
+
+
+def strip_domain(address: str) -> str:
+    """The first part of a host's name, with its port; an IP address stays."""
+    host, port = _host_port(address)
+    if _is_ip_address(host):
+        return address
+    first = host.partition(".")[0]
+    if not port:
+        return first
+    return f"[{first}]:{port}" if ":" in first else f"{first}:{port}"
+
+
+def _host_port(address: str) -> tuple[str, str]:
+    """Without a port, which is then empty, the host is all of it."""
+    found = _HOST_PORT.fullmatch(address)
+    return (found[1] or found[2] or "", found[3]) if found else (address, "")
+
+
+def _is_ip_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    # Go has no zones there.
+    return "%" not in host
+
+
 OF_NUMBERS: dict[str, Callable[[float], str]] = {
     "humanize": humanize,
     "humanize1024": humanize1024,
@@ -113,7 +152,13 @@ OF_NUMBERS: dict[str, Callable[[float], str]] = {
     "humanizePercentage": humanize_percentage,
     "humanizeTimestamp": humanize_timestamp,
 }
-OF_TEXTS: dict[str, Callable[[str], str]] = {"title": title, "toUpper": upper, "toLower": lower}
+OF_TEXTS: dict[str, Callable[[str], str]] = {
+    "title": title,
+    "toUpper": upper,
+    "toLower": lower,
+    "stripPort": strip_port,
+    "stripDomain": strip_domain,
+}
 
 
 def check_format(form: str, arguments: Sequence[type[float] | type[str]]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from pathlib import Path
 
 from django.db import Error, connection, transaction
 from django.db.models import F
@@ -18,6 +20,8 @@ WAIT_SECONDS = 2.0
 # How often anybody who asks can cause a write.
 KEPT_SECONDS = 1.0
 _BUSY_MS = 500
+# With less on its disk, SQLite writes over what is in its log and refuses whatever makes that longer.
+_FREE_BYTES_MIN = 1 << 20
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
@@ -71,7 +75,14 @@ def write() -> str | None:
         return "the database cannot be written" if connected else "the database does not answer"
     finally:
         connection.close()
-    return None
+    return _full_disk()
+
+
+def _full_disk() -> str | None:
+    file = Path(str(connection.settings_dict["NAME"]))
+    if connection.vendor != "sqlite" or not file.exists() or shutil.disk_usage(file.parent).free >= _FREE_BYTES_MIN:
+        return None
+    return "the database cannot be written: its disk is full"
 
 
 def _write_the_same() -> None:

@@ -6,7 +6,7 @@ import sys
 
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
-from django.views.defaults import server_error
+from django.template.loader import render_to_string
 
 from controlplane.api.not_found import API_PREFIX
 from controlplane.core.errors import Failed, Refused, Unavailable, problem_response
@@ -30,8 +30,9 @@ def failed(request: HttpRequest) -> HttpResponse:
     refused = failure(sys.exception())
     if request.path.startswith(API_PREFIX):
         return problem_response(refused)
-    response = server_error(request)
-    response.status_code = refused.status
+    # Nothing on it is read from the database.
+    page = render_to_string("web/failed.html", {"again": refused.retry_after_seconds is not None})
+    response = HttpResponse(page, status=refused.status)
     if refused.retry_after_seconds is not None:
         response["Retry-After"] = str(refused.retry_after_seconds)
     return response

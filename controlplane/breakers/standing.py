@@ -39,12 +39,13 @@ class Told(NamedTuple):
 
 
 class Forced:
-    """The overrides that have not expired at one moment."""
+    """The overrides that have not expired at one moment. `rows`: the one that ends first comes first."""
 
     def __init__(self, now: datetime) -> None:
         self._now, self._now_ms = now, f.epoch_ms(now)
         self._on: dict[Subject, dict[str, snapshot.Override]] = {}
-        for row in rows.Override.objects.filter(expires_at__gt=now):
+        self.rows = list(rows.Override.objects.filter(expires_at__gt=now).order_by("expires_at"))
+        for row in self.rows:
             typed = msgspec.convert(OVERRIDES.wire_form(row), snapshot.Override)
             self._on.setdefault((row.subject_kind, row.subject), {})[row.name] = typed
 
@@ -80,9 +81,9 @@ class Forced:
         }
 
 
-def shown(overrides: Sequence[rows.Override]) -> list[Document]:
+def shown(overrides: Sequence[rows.Override], forced: Forced | None = None) -> list[Document]:
     """The public forms, and whether each holds: one that a stricter one of its subject shadows may hold later."""
-    forced = Forced(timezone.now())
+    forced = forced or Forced(timezone.now())
     engines = [row.subject for row in overrides if row.subject_kind == "engine"]
     pools = dict(Engine.objects.filter(name__in=engines).values_list("name", "pool__name"))
     return [
@@ -94,10 +95,10 @@ def shown(overrides: Sequence[rows.Override]) -> list[Document]:
     ]
 
 
-def breakers(pools: Sequence[Pool]) -> tuple[list[Document], str | None]:
+def breakers(pools: Sequence[Pool], forced: Forced | None = None) -> tuple[list[Document], str | None]:
     """Of each pool its thresholds, overrides and engines; and why what gateways told is missing, where it is."""
     now = timezone.now()
-    forced, told = Forced(now), _told("engine", f.epoch_ms(now))
+    forced, told = forced or Forced(now), _told("engine", f.epoch_ms(now))
     # A store that does not answer is not waited for twice.
     told_of_pools = told if told.missing else _told("pool", f.epoch_ms(now))
     gateways = sorted(Target.objects.filter(kind=TargetKind.GATEWAY, revoked_at=None).values_list("name", flat=True))

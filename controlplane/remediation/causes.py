@@ -1,7 +1,8 @@
 """What a fault of the hardware asks for: cause → action, as data that a site may override. Pure.
 
 Sources: NVIDIA's XID catalogue and NVSentinel's practice, which disagree on single XIDs; hence the overrides. What is
-not named here waits for a person: a repair that nobody knows to help is none.
+not named here waits for a person: a repair that nobody knows to help is none. Only events that are critical come here;
+those XIDs that no agent's own table calls so are for sites whose table does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ def _xids(action: Action, *numbers: int) -> dict[str, Action]:
 
 
 ACTIONS: Mapping[str, Action] = {
-    **_xids("reset_gpu", 46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158),
+    **_xids("reset_gpu", 46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 149, 155, 156, 158),
     **_xids("reboot", 79),
     **_xids("restart_engines", 94),
     **_xids("support", 54, 61, 122, 123, 124, 125, 157),

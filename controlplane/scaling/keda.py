@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 from collections.abc import AsyncIterator
 from http import HTTPStatus
@@ -72,14 +73,19 @@ class Scaler:
     async def metric_spec(self, asked: ScaledObjectRef, context: ServicerContext[Any, Any]) -> GetMetricSpecResponse:
         """What the HPA divides the metric by: of `desired_engines` 1, so that it wants just as many."""
         name, target = await self._metric(asked, context)
-        return GetMetricSpecResponse(metricSpecs=[MetricSpec(metricName=name, targetSizeFloat=target)])
+        whole = int(target) if target.is_integer() else 0
+        return GetMetricSpecResponse(
+            metricSpecs=[MetricSpec(metricName=name, targetSize=whole, targetSizeFloat=target)]
+        )
 
     async def metrics(self, asked: GetMetricsRequest, context: ServicerContext[Any, Any]) -> GetMetricsResponse:
         name, _ = await self._metric(asked.scaledObjectRef, context)
         value = (await self._signals(asked.scaledObjectRef, context))[name]
         if value is None:
             await _refuse(context, grpc.StatusCode.UNAVAILABLE, f"{name} of this pool is not known now")
-        return GetMetricsResponse(metricValues=[MetricValue(metricName=name, metricValueFloat=float(value))])
+        # A KEDA of before the fractions reads whole numbers alone, and none as 0: as few replicas as there may be.
+        told = MetricValue(metricName=name, metricValue=math.ceil(value), metricValueFloat=float(value))
+        return GetMetricsResponse(metricValues=[told])
 
     async def _metric(self, asked: ScaledObjectRef, context: ServicerContext[Any, Any]) -> tuple[str, float]:
         given = dict(asked.scalerMetadata)

@@ -21,6 +21,7 @@ from policy.scaling import Signals, Wanted, settled, wanted_engines
 
 log = logging.getLogger(__name__)
 _WINDOW = "1m"
+_ARRIVALS = "arrivals"
 # Of each pool. p95 over a minute: a scaler must see a jam before it is over.
 QUERIES: Mapping[str, str] = {
     "queue_length": "sum by (pool) (headworks_gateway_queue_length)",
@@ -31,6 +32,7 @@ QUERIES: Mapping[str, str] = {
     "ttft_seconds": "histogram_quantile(0.95, sum by (pool, le) "
     f"(rate(headworks_gateway_ttft_seconds_bucket[{_WINDOW}])))",
     "kv_use_ratio": "avg by (pool) (headworks_engine_kv_cache_usage_ratio)",
+    _ARRIVALS: "sum by (pool) (rate(headworks_gateway_requests_total[5m]))",
 }
 
 
@@ -77,12 +79,15 @@ def _measure(pool: Pool, capacity: Capacity | None, found: Mapping[str, float | 
         ttft_slo_seconds=pool.ttft_slo_ms / 1000 if pool.ttft_slo_ms else None,
         **known,
     )
-    wanted = Wanted(epoch_ms(now), wanted_engines(signals))
+    wanted = wanted_engines(signals)
     down_ms = 1000 * rows.SCALE_DOWN_SECONDS.read()
     with transaction.atomic():
         row = PoolScale.objects.select_for_update().filter(pool=pool.name).first() or PoolScale(pool=pool.name)
-        recent, row.desired = settled([Wanted(*each) for each in row.recent], wanted, down_ms)
-        row.recent, row.wanted, row.measured_at = [list(each) for each in recent], wanted.engines, now
+        if engines and not serving and found[_ARRIVALS] != 0:
+            # What they need is not known while none serves: who takes engines away now prolongs it.
+            wanted = max(wanted, row.desired or 0)
+        recent, row.desired = settled([Wanted(*each) for each in row.recent], Wanted(epoch_ms(now), wanted), down_ms)
+        row.recent, row.wanted, row.measured_at = [list(each) for each in recent], wanted, now
         row.signals = {**signals._asdict(), "kv_use_ratio": found["kv_use_ratio"]}
         row.cold_start_ms = max((ms for each in engines if (ms := cold_start_ms(each)) is not None), default=None)
         row.spares = sum(each.condition == "sleeping" for each in engines)

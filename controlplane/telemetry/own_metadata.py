@@ -117,6 +117,7 @@ engine_look_failures_total counter Looks at the engine's metrics page that faile
 engine_requests gauge Requests at the engine.
 engine_sequences gauge Sequences of the requests at the engine: n counts n.
 breaker_state gauge 1 for the state that holds, overrides included.
+breaker_forced gauge 1 while an override holds the breaker open or closed.
 queue_length gauge Requests that wait for a place in the pool.
 queue_tokens gauge Prompt and expected output tokens of the requests that wait.
 pool_requests gauge Requests of this gateway at the pool's engines.
@@ -125,6 +126,7 @@ batch_lines_running gauge Lines of batches at the pool's engines.
 batch_lines_waiting gauge Lines of batches that wait for what interactive requests leave.
 batch_in_flight_limit gauge Requests in flight, interactive ones too, under which a line may start.
 pool_breaker_state gauge 1 for the state of the pool's own breaker, overrides included.
+pool_breaker_forced gauge 1 while an override holds the pool's breaker open or closed.
 ledger gauge 1 for how limits are held: shared by all gateways on their Redis, or local, as this gateway's share.
 ledger_requests_total counter Requests whose quota was decided, by how limits were held.
 ledger_waiting gauge What waits to be told to the Redis, ends of requests above all.

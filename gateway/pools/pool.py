@@ -213,8 +213,12 @@ class PoolState:
 
     def standing(self) -> State:
         """The state of the pool's own breaker that holds, overrides included."""
-        forced = held_override(self._overrides, self._clock.unix_ms())
+        forced = self.forced()
         return self.breaker.state(self._clock.now_ms()) if forced is None else forced.state
+
+    def forced(self) -> Override | None:
+        """The override of the pool's own breaker that holds now."""
+        return held_override(self._overrides, self._clock.unix_ms())
 
     def _serve_next(self, now_ms: int) -> bool:
         """Whether one of those that wait had room."""

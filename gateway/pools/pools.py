@@ -43,6 +43,8 @@ class PoolMoment(NamedTuple):
     limit: int | None
     queue_length: int
     queue_tokens: int
+    # Whether an override holds its breaker open or closed.
+    forced: bool = False
 
 
 class Pools:
@@ -191,6 +193,11 @@ class Pools:
         now_ms, unix_ms = self._clock.now_ms(), self._clock.unix_ms()
         return [(each.engine.pool, each, each.standing(now_ms, unix_ms)) for each in self._engines.values()]
 
+    def forced(self) -> frozenset[str]:
+        """The engines whose breaker an override, on them or on their pool, holds open or closed."""
+        unix_ms = self._clock.unix_ms()
+        return frozenset(each.name for each in self._engines.values() if each.forced(unix_ms) is not None)
+
     def moments(self) -> list[PoolMoment]:
         return [
             PoolMoment(
@@ -200,6 +207,7 @@ class Pools:
                 pool.concurrency.limit,
                 len(pool.line),
                 pool.line.waiting_tokens,
+                pool.forced() is not None,
             )
             for pool in self._pools.values()
         ]

@@ -219,6 +219,24 @@ async def test_a_person_can_hold_an_open_breaker_closed(gateway: RunningGateway,
     assert await gateway.refusal(chat()) == (503, "breaker_open")
 
 
+async def test_the_metrics_page_tells_a_breaker_that_a_person_forced_from_one_that_opened(gateway: RunningGateway):
+    async def forced() -> tuple[float, float]:
+        of_engine = await gateway.metric("headworks_gateway_breaker_forced", engine="e0")
+        return of_engine, await gateway.metric("headworks_gateway_pool_breaker_forced", pool="main")
+
+    content = gateway.control.content
+    override = {"state": "open", "owner": "o", "reason": "r", "expires_at_ms": 2**50}
+    assert await forced() == (0, 0)
+    on_engine = {**override, "subject_kind": "engine", "subject": "e0"}
+    await gateway.publish(changed(content, overrides__x=on_engine))
+    assert await forced() == (1, 0)
+    # Who forces a pool forces each of its engines.
+    await gateway.publish(changed(content, overrides={"y": {**override, "subject_kind": "pool", "subject": "main"}}))
+    assert await forced() == (1, 1)
+    await gateway.publish(changed(content, overrides={"x": {**on_engine, "expires_at_ms": 1}}))
+    assert await forced() == (0, 0)
+
+
 async def test_clients_that_give_up_early_do_not_open_a_breaker(gateway: RunningGateway, engine: ScriptedEngine):
     breaker = {"minimum_requests": 2, "error_permille": 1}
     await gateway.publish(changed(gateway.control.content, pools__main__breaker=breaker))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from gateway import shared_feedback
 from gateway.feedback import Feedback, Told
 from gateway.redis_link import RedisLink
 from gateway.shared_feedback import SharedFeedback
@@ -21,6 +22,13 @@ from tests.servers import Server, own_redis
 
 pytestmark = pytest.mark.own_servers
 CHANNEL = "headworks:feedback"
+# What no gateway here is waited for so long, on a busy machine either.
+ANSWER_SECONDS = 60
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_feedback, "_ANSWER_SECONDS", ANSWER_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +89,7 @@ async def test_that_nobody_knows_is_told_as_soon_as_all_have_said_so(server: Ser
     async with gateways(server, (), (), ()) as (asking, _, _):
         begun = time.monotonic()
         assert await asking.ask("r-1") is None
-        assert time.monotonic() - begun < 0.9
+        assert time.monotonic() - begun < ANSWER_SECONDS / 2
 
 
 async def test_one_that_is_alone_asks_nobody(server: Server):
@@ -107,7 +115,10 @@ async def test_rubbish_on_the_channel_hurts_nobody(server: Server):
         assert await asking.ask("r-1") == Told("exact", "evicted")
 
 
-async def test_without_a_redis_nobody_is_asked_and_one_that_comes_back_is_used_again(server: Server):
+async def test_without_a_redis_nobody_is_asked_and_one_that_comes_back_is_used_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(shared_feedback, "_ANSWER_SECONDS", 1)
     unlinked = SharedFeedback(RedisLink("", 1, unix_ms), Gateway.ask)  # type: ignore[arg-type]
     assert await unlinked.ask("alpha", Feedback("r-1", "wrong")) is None
     await unlinked.close()
@@ -115,7 +126,7 @@ async def test_without_a_redis_nobody_is_asked_and_one_that_comes_back_is_used_a
         await off_loop(server.kill)
         begun = time.monotonic()
         assert await asking.ask("r-1") is None
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < 10
         await off_loop(server.start)
         deadline = time.monotonic() + 15
         while await asking.ask("r-1") is None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
+import msgspec
 from pydantic import AfterValidator, Field
 
 from controlplane.alerts.addresses import URL_MAX_CHARACTERS
@@ -34,6 +35,8 @@ from wire.problems import Problem
 # So many pauses after it was told, Alertmanager takes an alert as resolved; Prometheus' number.
 _PAUSES_UNTIL_RESOLVED = 4
 
+_ONE_LINE = f.Like(Annotated[str, msgspec.Meta(pattern=r"^[^\t\r\n]+$")], "give it in one line: it goes in a header")
+
 Url = Annotated[f.Text, Field(max_length=URL_MAX_CHARACTERS), AfterValidator(reachable)]
 
 
@@ -50,9 +53,9 @@ class Alertmanager(Channel):
     kind = ReceiverKind.ALERTMANAGER
     settings = AlertmanagerSettings
     by_the_clock = True
-    secret = Secret("password of `user`, or bearer token", required=False)
-    # It groups them itself, and so must have all.
-    alerts_max = 2000
+    secret = Secret("password of `user`, or bearer token", required=False, like=_ONE_LINE)
+    # It groups them itself, and so must have all: a storm is of thousands.
+    alerts_max = 10_000
 
     def plan(self, message: Message, target: Target, now: datetime) -> Sequence[Request]:
         return _requests(message.alerts, target, now)

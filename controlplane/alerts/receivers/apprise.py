@@ -18,7 +18,7 @@ from controlplane.alerts.receivers.message import Message
 _URL = re.compile(r"([a-z][a-z0-9+.-]{1,30})://[\x21-\x7e]*")
 # They tell the machine that the control plane runs on, or read a file of it.
 _OWN_MACHINE = frozenset(
-    {"blink1", "blink1s", "dbus", "file", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows"}
+    {"blink1", "blink1s", "dbus", "file", "gio", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows"}
 )
 _TYPES = {"critical": "failure", "warning": "warning", "info": "info"}
 

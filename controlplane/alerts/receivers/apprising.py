@@ -22,6 +22,9 @@ def send(given: dict[str, Any], now: datetime) -> Outcome:
     service = apprise.Apprise.instantiate(given["url"], asset=asset)
     if service is None:
         return Outcome(Reason.REJECTED, "Apprise knows no service of this URL, or something is missing in it")
+    if service.overflow_mode is apprise.OverflowMode.UPSTREAM:
+        # Services refuse what is too long for them: of a storm its beginning is told.
+        service.overflow_mode = apprise.OverflowMode.TRUNCATE
     with apprise.LogCapture(level=apprise.logging.WARNING) as log:  # type: ignore[no-untyped-call]
         taken = bool(service.notify(title=given["title"], body=given["body"], notify_type=given["type"]))
         said = log.getvalue()[:_TEXT_CHARACTERS]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Literal
@@ -140,6 +140,16 @@ class Channel:
 def json_request(url: str, document: Any, headers: Mapping[str, str] | None = None) -> Request:
     body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     return Request(url, body, {"Content-Type": "application/json", **(headers or {})})
+
+
+def fitting(url: str, documents: Iterable[Any], most_bytes: int) -> Request:
+    """The first of these documents, each with less in it than the one before, that may go in one message; or the
+    last."""
+    for document in documents:
+        request = json_request(url, document)
+        if len(request.body) <= most_bytes:
+            break
+    return request
 
 
 def basic(user: str, password: str) -> str:

@@ -5,6 +5,7 @@ The server is the site's, not the receiver's: HEADWORKS_SMTP_* name it.
 
 from __future__ import annotations
 
+import base64
 from datetime import datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from controlplane import settings_rows
 from controlplane.alerts.models import ReceiverKind
 from controlplane.alerts.receivers.contract import Channel, Job, Target, cut
 from controlplane.alerts.receivers.message import Message
@@ -48,7 +50,13 @@ class Email(Channel):
         return Job("smtp", {"to": target.settings["to"], "mail": mail(message, target.settings["to"], now).as_string()})
 
     def clues(self, target: Target) -> list[str]:
-        return []
+        """The mail server's password, also as SMTP's AUTH sends it (RFC 4616, RFC 4954)."""
+        user, password = settings_rows.SMTP_USER.read(), settings_rows.SMTP_PASSWORD.read()
+        return [password, _base64(password), _base64(f"\0{user}\0{password}")] if password else []
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def mail(message: Message, to: list[str], now: datetime) -> EmailMessage:

@@ -30,7 +30,10 @@ from controlplane.alerts.receivers.message import Message
 from controlplane.core import fields as f
 
 # What Opsgenie takes of each field.
-_MESSAGE_CHARACTERS, _DESCRIPTION_CHARACTERS, _DETAIL_CHARACTERS = 130, 15_000, 8_000
+_MESSAGE_CHARACTERS, _DESCRIPTION_CHARACTERS, _ENTITY_CHARACTERS = 130, 15_000, 512
+_TAG_CHARACTERS, _USER_CHARACTERS = 50, 100
+# Of all details, their names included; and of one, so that it leaves room for the others.
+_DETAILS_CHARACTERS, _DETAIL_CHARACTERS = 8_000, 1_000
 _PRIORITIES = {"critical": "P1", "warning": "P3", "info": "P5"}
 _KEY = f.Like(
     Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]{8,200}$")],
@@ -59,7 +62,7 @@ class Opsgenie(Channel):
         headers = {"Authorization": f"GenieKey {target.secret}"}
         said = {"source": "Headworks", "note": message.headline}
         if message.occasion == "acknowledged":
-            by = {"user": message.acknowledged_by} if message.acknowledged_by else {}
+            by = {"user": cut(message.acknowledged_by, _USER_CHARACTERS)} if message.acknowledged_by else {}
             return [json_request(f"{alias}/acknowledge?identifierType=alias", {**said, **by}, headers)]
         if message.status == "resolved":
             return [json_request(f"{alias}/close?identifierType=alias", said, headers)]
@@ -81,11 +84,22 @@ def alert(message: Message, teams: Sequence[str]) -> dict[str, Any]:
         "description": cut("\n".join([about, *lines, message.url]).strip(), _DESCRIPTION_CHARACTERS),
         "priority": _PRIORITIES.get(message.severity, "P3"),
         "source": "Headworks",
-        "entity": message.common_labels.get("node") or message.common_labels.get("pool") or "",
-        "tags": sorted({message.severity, message.common_labels.get("alertname", "")} - {""}),
-        "details": {
-            name: cut(value, _DETAIL_CHARACTERS)
-            for name, value in {**message.common_annotations, **message.common_labels}.items()
-        },
+        "entity": cut(message.common_labels.get("node") or message.common_labels.get("pool") or "", _ENTITY_CHARACTERS),
+        "tags": sorted({message.severity, cut(message.common_labels.get("alertname", ""), _TAG_CHARACTERS)} - {""}),
+        "details": _details(message),
         "responders": [{"type": "team", "name": team} for team in teams],
     }
+
+
+def _details(message: Message) -> dict[str, str]:
+    """Labels, then annotations, as many as there is room for; of one name the label."""
+    details, room = dict[str, str](), _DETAILS_CHARACTERS
+    for name, value in (*message.common_labels.items(), *message.common_annotations.items()):
+        if name in details:
+            continue
+        text = cut(value, _DETAIL_CHARACTERS)
+        room -= len(name) + len(text)
+        if room < 0:
+            break
+        details[name] = text
+    return details

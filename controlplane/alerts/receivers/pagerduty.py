@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -21,16 +21,24 @@ from controlplane.alerts.receivers.contract import (
     Secret,
     Target,
     cut,
+    fitting,
     invalid_where,
-    json_request,
 )
-from controlplane.alerts.receivers.message import Message
+from controlplane.alerts.receivers.message import Labels, Message
 from controlplane.core.fields import Like, iso
 
 _SUMMARY_CHARACTERS = 1024
-_CUSTOM_ALERTS = 20
-# An event may be 512 KB; so much text of each alert stays well below.
-_TEXT_CHARACTERS = 1000
+_EVENT_BYTES = 512_000
+
+
+class Room(NamedTuple):
+    """How much of a message an event's details hold: alerts, and characters of each text and label."""
+
+    alerts: int = 20
+    characters: int = 1000
+
+
+_ROOMS = (Room(), Room(5, 200), Room(0, 100))
 _SEVERITIES = {"critical": "critical", "warning": "warning", "info": "info"}
 _ACTIONS = {"resolved": "resolve", "acknowledged": "acknowledge"}
 _KEY = Like(
@@ -46,7 +54,8 @@ class PagerDuty(Channel):
     takes_acknowledged = True
 
     def plan(self, message: Message, target: Target, now: datetime) -> Sequence[Request]:
-        return [json_request(f"{target.url.rstrip('/')}/v2/enqueue", event(message, target.secret))]
+        events = (event(message, target.secret, room) for room in _ROOMS)
+        return [fitting(f"{target.url.rstrip('/')}/v2/enqueue", events, _EVENT_BYTES)]
 
     def judge(self, answer: Answer, now: datetime) -> Outcome:
         """400 says that the event is malformed, and would be so again; but of a wrong key, which somebody can mend."""
@@ -54,7 +63,7 @@ class PagerDuty(Channel):
         return outcome if "routing" in answer.body.lower() else invalid_where(outcome, 400)
 
 
-def event(message: Message, routing_key: str) -> dict[str, Any]:
+def event(message: Message, routing_key: str, room: Room) -> dict[str, Any]:
     action = _ACTIONS.get(message.occasion, "trigger")
     document: dict[str, Any] = {"routing_key": routing_key, "event_action": action, "dedup_key": message.key}
     if action != "trigger":
@@ -68,7 +77,7 @@ def event(message: Message, routing_key: str) -> dict[str, Any]:
         "component": labels.get("engine") or labels.get("gpu") or labels.get("pool") or "",
         "group": labels.get("pool", ""),
         "class": labels.get("alertname", ""),
-        "custom_details": _details(message),
+        "custom_details": _details(message, room),
     }
     document["client"] = "Headworks"
     if message.url:
@@ -78,13 +87,16 @@ def event(message: Message, routing_key: str) -> dict[str, Any]:
     return document
 
 
-def _details(message: Message) -> dict[str, Any]:
-    shown = message.alerts[:_CUSTOM_ALERTS]
+def _details(message: Message, room: Room) -> dict[str, Any]:
+    def short(texts: Labels) -> dict[str, str]:
+        return {name: cut(text, room.characters) for name, text in texts.items()}
+
+    shown = message.alerts[: room.alerts]
     return {
-        "labels": dict(message.common_labels),
-        "annotations": {name: cut(text, _TEXT_CHARACTERS) for name, text in message.common_annotations.items()},
+        "labels": short(message.common_labels),
+        "annotations": short(message.common_annotations),
         "alerts": [
-            {"status": each.status, "summary": cut(each.summary, _TEXT_CHARACTERS), "labels": dict(each.labels)}
+            {"status": each.status, "summary": cut(each.summary, room.characters), "labels": short(each.labels)}
             for each in shown
         ],
         "alerts_more": message.alerts_more + len(message.alerts) - len(shown),

@@ -9,15 +9,27 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from controlplane.alerts.models import ReceiverKind
-from controlplane.alerts.receivers.contract import Channel, Request, Secret, Target, cut, json_request
+from controlplane.alerts.receivers.contract import Channel, Request, Secret, Target, cut, fitting
 from controlplane.alerts.receivers.message import Message
 
 _COLOURS = {"critical": "Attention", "warning": "Warning", "info": "Accent"}
-# A message may be 28 KB in all.
-_ALERTS, _FACTS, _LINE_CHARACTERS, _TEXT_CHARACTERS = 20, 12, 200, 2000
+_MESSAGE_BYTES = 28_000
+
+
+class Room(NamedTuple):
+    """How much of a message a card shows."""
+
+    alerts: int = 20
+    facts: int = 12
+    line_characters: int = 200
+    text_characters: int = 2000
+
+
+# Characters beyond ASCII, and those that Markdown would take for its own, are several bytes each.
+_ROOMS = (Room(), Room(10, 8, 120, 800), Room(5, 4, 80, 200))
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#~])")
 
 
@@ -26,19 +38,22 @@ class Teams(Channel):
     secret = Secret("URL of a workflow that posts to a channel", is_url=True)
 
     def plan(self, message: Message, target: Target, now: datetime) -> Sequence[Request]:
-        return [json_request(target.secret, document(message))]
+        return [fitting(target.secret, (document(message, room) for room in _ROOMS), _MESSAGE_BYTES)]
 
 
-def document(message: Message) -> dict[str, Any]:
+def document(message: Message, room: Room) -> dict[str, Any]:
     colour = "Good" if message.status == "resolved" else _COLOURS.get(message.severity, "Default")
     body: list[dict[str, Any]] = [_text(message.headline, size="Large", weight="Bolder", color=colour)]
     if about := message.common_annotations.get("description"):
-        body.append(_text(cut(about, _TEXT_CHARACTERS)))
-    facts = [{"title": name, "value": plain(cut(value, _LINE_CHARACTERS))} for name, value in message.facts[:_FACTS]]
+        body.append(_text(cut(about, room.text_characters)))
+    most = room.line_characters
+    facts = [
+        {"title": cut(name, most), "value": plain(cut(value, most))} for name, value in message.facts[: room.facts]
+    ]
     if facts:
         body.append({"type": "FactSet", "facts": facts})
-    shown = message.alerts[:_ALERTS]
-    body += [_text(f"{each.status}: {cut(each.summary, _LINE_CHARACTERS)}", spacing="Small") for each in shown]
+    shown = message.alerts[: room.alerts]
+    body += [_text(f"{each.status}: {cut(each.summary, most)}", spacing="Small") for each in shown]
     if more := message.alerts_more + len(message.alerts) - len(shown):
         body.append(_text(f"and {more} more", isSubtle=True))
     card: dict[str, Any] = {

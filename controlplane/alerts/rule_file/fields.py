@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
+from controlplane.alerts.models import Severity
 from controlplane.alerts.rule_file.durations import milliseconds
 from controlplane.alerts.services.rules import Annotations, LabelTemplate, Title
 from controlplane.core import fields as f
@@ -18,6 +20,9 @@ from wire.problems import Problem, pointer
 GROUPS_MAX, RULES_MAX = 200, 2000
 _RECORDING = "a recording rule; these are written at /api/v1/recording-rules"
 _ALERT, _RECORD = "alert", "record"
+SEVERITY = "severity"
+# As Prometheus' operator for Kubernetes keeps rule files.
+_OPERATORS_KIND = "PrometheusRule"
 
 
 def _duration(text: Any) -> Any:
@@ -59,18 +64,35 @@ class RecordFields(f.Fields):
 
 
 class GroupFields(f.Fields):
-    """`interval` is read, but all rules have one interval here."""
+    """`interval` is read, but all rules have one interval here. `labels` are those of each rule that has no other."""
 
     name: Annotated[Title, Field(min_length=1)]
     interval: Duration | None = None
+    labels: dict[f.Text, f.Text] = Field(default_factory=dict)
     rules: list[AlertFields | RecordFields] = Field(default_factory=list)
 
 
-def checked(document: object, *, recording: bool = False) -> list[GroupFields]:
-    """The groups of a file. Raises Refused with every problem, each at its place and with the group's and rule's name.
+@dataclass(frozen=True)
+class Taking:
+    """What is taken of a file. `recording`: recording rules may stand beside the alerting ones. `severities`: which
+    there may be; none: any. `left_out`: where given, what cannot be read is put there, and not refused."""
 
-    `recording`: recording rules may stand beside the alerting ones.
+    recording: bool = False
+    severities: Collection[str] = ()
+    left_out: list[Problem] | None = None
+
+
+ALERTS = Taking(severities=Severity.values)
+WITH_RECORDING = Taking(recording=True)
+
+
+def checked(document: object, taking: Taking = ALERTS) -> list[GroupFields]:
+    """The groups of a file, also as the PrometheusRule of a Kubernetes cluster has them.
+
+    Raises Refused with every problem, each at its place and with the group's and rule's name.
     """
+    if isinstance(document, dict) and document.get("kind") == _OPERATORS_KIND:
+        document = document.get("spec")
     if not isinstance(document, dict) or not isinstance(document.get("groups"), list):
         raise f.refused([Problem("/", "type", "give a map with `groups`, a list")])
     problems = [
@@ -78,11 +100,12 @@ def checked(document: object, *, recording: bool = False) -> list[GroupFields]:
         for name in document
         if name != "groups"
     ]
+    unreadable = problems if taking.left_out is None else taking.left_out
     groups: list[GroupFields] = []
     names: set[str] = set()
     for place, given in enumerate(document["groups"]):
         at = f"/groups/{place}"
-        group = _read_group(given, at, problems, recording=recording)
+        group = _read_group(given, at, unreadable, taking)
         if group and group.name in names:
             problems.append(Problem(f"{at}/name", "unique", f"another group is called {group.name!r}"))
         if group:
@@ -94,7 +117,7 @@ def checked(document: object, *, recording: bool = False) -> list[GroupFields]:
     return groups
 
 
-def _read_group(given: Any, at: str, problems: list[Problem], *, recording: bool) -> GroupFields | None:
+def _read_group(given: Any, at: str, problems: list[Problem], taking: Taking) -> GroupFields | None:
     """The group with those of its rules that can be read; what is wrong is added to `problems`."""
     if not isinstance(given, dict):
         problems.append(Problem(at, "type", "give a map with `name` and `rules`"))
@@ -106,13 +129,22 @@ def _read_group(given: Any, at: str, problems: list[Problem], *, recording: bool
     group = _read(GroupFields, {**given, "rules": []}, at, called, problems)
     if not isinstance(rules, list):
         problems.append(Problem(f"{at}/rules", "type", f"{called}: give a list"))
-        return group
-    read = list(_read_rules(rules, at, called, problems, recording=recording))
+        return None
+    shared = group.labels if group else {}
+    read = list(_read_rules([_labelled(rule, shared) for rule in rules], at, called, problems, taking))
     return group.model_copy(update={"rules": read}) if group else None
 
 
+def _labelled(rule: Any, shared: dict[str, str]) -> Any:
+    """A rule with the labels of its group, under its own."""
+    own = rule.get("labels") if isinstance(rule, dict) else None
+    if not shared or not isinstance(rule, dict) or not isinstance(own or {}, dict):
+        return rule
+    return {**rule, "labels": {**shared, **(own or {})}}
+
+
 def _read_rules(
-    rules: list[Any], at: str, called: str, problems: list[Problem], *, recording: bool
+    rules: list[Any], at: str, called: str, problems: list[Problem], taking: Taking
 ) -> Iterator[AlertFields | RecordFields]:
     for number, given in enumerate(rules):
         place = f"{at}/rules/{number}"
@@ -121,12 +153,23 @@ def _read_rules(
             continue
         is_record = _RECORD in given
         name = f"{called}, rule {given.get(_RECORD if is_record else _ALERT)!r}"
-        if is_record and not recording:
+        if is_record and not taking.recording:
             problems.append(Problem(place, "recording", f"{name}: {_RECORDING}"))
             continue
         kind: type[AlertFields] | type[RecordFields] = RecordFields if is_record else AlertFields
-        if rule := _read(kind, given, place, name, problems):
+        rule = _read(kind, given, place, name, problems)
+        if rule is not None and _has_severity(rule, taking.severities, place, name, problems):
             yield rule
+
+
+def _has_severity(
+    rule: AlertFields | RecordFields, known: Collection[str], at: str, called: str, problems: list[Problem]
+) -> bool:
+    given = rule.labels.get(SEVERITY)
+    if not known or given is None or given in known:
+        return True
+    problems.append(Problem(f"{at}/labels/{SEVERITY}", "enum", f"{called}: give {', '.join(known)}, not {given!r}"))
+    return False
 
 
 def _read(
@@ -134,6 +177,7 @@ def _read(
 ) -> f.FieldsT | None:
     # What stands there without a value is as if it did not.
     given = {name: value for name, value in given.items() if value != ""}
+    before = len(problems)
     known = [field.alias or name for name, field in kind.model_fields.items()]
     unknown = [name for name in given if name not in known]
     problems += [
@@ -141,7 +185,8 @@ def _read(
         for name in unknown
     ]
     try:
-        return f.read(kind, {name: value for name, value in given.items() if name in known})
+        read = f.read(kind, {name: value for name, value in given.items() if name in known})
+        return read if len(problems) == before else None
     except Refused as refused:
         for problem in refused.problems:
             problems.append(Problem(at + problem.path.rstrip("/"), problem.rule, f"{called}: {problem.message}"))

@@ -15,11 +15,13 @@ from typing import TypeVar
 import promql_parser as ast
 
 from controlplane import settings_rows
+from controlplane.alerts.annotation import asks
 from controlplane.alerts.rule_file.durations import written
 from controlplane.alerts.rule_file.fields import AlertFields as AlertRule
 from controlplane.alerts.rule_file.fields import GroupFields, RecordFields
 from controlplane.alerts.rule_file.scratch import Scratch
 from controlplane.alerts.rule_file.unit_fields import AlertCaseFields, ExprCaseFields, TestFields, TestFileFields
+from controlplane.alerts.rule_queries import RuleQueries
 from controlplane.alerts.rule_result import BadResult, found_in
 from controlplane.alerts.rule_state import Active, step
 from controlplane.core.fields import from_epoch_ms
@@ -80,13 +82,20 @@ def _ordered(groups: Sequence[GroupFields], names: Sequence[str]) -> list[GroupF
 
 def is_asked_ahead(rules: Sequence[AlertRule | RecordFields]) -> bool:
     """Whether each rule can be asked for all moments at once: none reads what itself or a later one records, and none
-    says of which moment it is."""
+    says of which moment it is, nor asks in its texts."""
+    if any(asks(text) for rule in rules if isinstance(rule, AlertRule) for text in _texts(rule)):
+        return False
     recorded = [rule.record if isinstance(rule, RecordFields) else "" for rule in rules]
     for place, rule in enumerate(rules):
         later = [name for name in recorded[place:] if name]
         if _NAMES_MOMENTS.search(rule.expr) or any(reads(rule.expr, name) for name in later):
             return False
     return True
+
+
+def _texts(rule: AlertRule) -> Iterator[str]:
+    yield from rule.labels.values()
+    yield from rule.annotations.values()
 
 
 def reads(expr: str, name: str) -> bool:
@@ -111,7 +120,11 @@ class _Alerting:
     shown: dict[str, Shown] = field(default_factory=dict)
 
     def take(self, scratch: Scratch, at_ms: int, samples: Sequence[Sample]) -> None:
-        found = found_in(samples, self.rule.alert, self.rule.labels, settings_rows.RULE_SERIES_MAX.read())
+        series_max = settings_rows.RULE_SERIES_MAX.read()
+        ask = RuleQueries(lambda promql: scratch.instant(promql, at_ms))
+        found = found_in(
+            samples, self.rule.alert, self.rule.labels, series_max, annotations=self.rule.annotations, ask=ask
+        )
         self.active = step(
             self.active,
             {name: one.value for name, one in found.items()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from controlplane.alerts.rule_file.fields import GroupFields, checked
+from controlplane.alerts.rule_file.fields import WITH_RECORDING, GroupFields, checked
 from controlplane.alerts.rule_file.text import read_yaml
 from controlplane.alerts.rule_file.unit_fields import TestFileFields, checked_tests
 from controlplane.alerts.rule_file.unit_run import Verdict, run
@@ -24,7 +24,7 @@ def run_file(text: bytes, find: Find, seconds: float) -> list[Verdict]:
     groups: list[GroupFields] = []
     for name, content in find(file.rule_files).items():
         try:
-            groups += checked(read_yaml(content), recording=True)
+            groups += checked(read_yaml(content), WITH_RECORDING)
         except Refused as refused:
             raise Refused(f"{name}: {refused.detail}", refused.problems) from refused
     return run(file, groups, seconds)

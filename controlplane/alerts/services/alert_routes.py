@@ -19,7 +19,7 @@ from controlplane.alerts.pipeline.grouping import (
 )
 from controlplane.alerts.services import notifying
 from controlplane.alerts.services.matching import Matchers
-from controlplane.alerts.services.standing import standing, timing_in
+from controlplane.alerts.services.standing import routes_to_nobody, standing, timing_in
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.nouns import Noun
@@ -80,6 +80,9 @@ class AlertRouteNoun(Noun[rows.AlertRoute]):
 
     def touch(self, unit: UnitOfWork, row: rows.AlertRoute, name: str) -> None:
         """Nothing of it is compiled: what fires is looked at anew. Incidents stay as they were grouped."""
+        if row.name in routes_to_nobody():
+            says = "all of these are switched off: nobody is told of what matches"
+            unit.warnings.append(Problem("/receivers", "off", says))
         notifying.wake(timezone.now())
 
 
@@ -120,7 +123,11 @@ def tried(labels: dict[str, str], source: str) -> Document:
 def labels_of(texts: list[str]) -> dict[str, str]:
     """Labels given as `name=value`. Raises Refused."""
     pairs = dict(text.partition("=")[::2] for text in texts)
-    return f.read(_Labels, {"labels": pairs}).labels
+    labels = f.read(_Labels, {"labels": pairs}).labels
+    if labels.get("severity", rows.Severity.WARNING) not in rows.Severity.values:
+        says = f"give one of {', '.join(rows.Severity.values)}"
+        f.refuse_if([Problem("/labels/severity", "enum", says)])
+    return labels
 
 
 class _Labels(f.Fields):

@@ -123,11 +123,12 @@ def settle(row: rows.Delivery, outcome: Outcome, now: datetime, took: timedelta 
         "delivered_at": now if taken else None,
     }
     with transaction.atomic():
+        receiver = breakers.hold(row.receiver_id, outcome, now)
         claimed = rows.Delivery.objects.filter(pk=row.pk, state=_WAITING, attempts=row.attempts)
-        if not claimed.update(**changed):
+        if receiver is None or not claimed.update(**changed):
             return
         _keep(row, outcome, now, took)
-        breakers.follow(row.receiver_id, outcome, now)
+        breakers.follow(receiver, outcome, now)
         if retry_at is None:
             kind, text = _entry(row, outcome)
             details = {"receiver": row.receiver.name, "delivery": str(row.pk), "attempts": row.attempts}

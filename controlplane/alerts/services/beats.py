@@ -39,7 +39,8 @@ def claim(row: rows.Receiver, now: datetime) -> bool:
 def settle(row: rows.Receiver, outcome: Outcome, now: datetime) -> None:
     """Write down how a claimed telling ended. One that failed comes again in a quarter of the pause."""
     with transaction.atomic():
-        breakers.follow(row.pk, outcome, now)
+        if held := breakers.hold(row.pk, outcome, now):
+            breakers.follow(held, outcome, now)
         if outcome.reason is not Reason.TAKEN:
             claimed = rows.Receiver.objects.filter(pk=row.pk, heartbeat_due_at=row.heartbeat_due_at)
             claimed.update(heartbeat_due_at=now + _pause(row) / 4)

@@ -9,17 +9,27 @@ from controlplane.alerts import breaker
 from controlplane.alerts import models as rows
 from controlplane.alerts.delivery_plan import Outcome, Reason
 from controlplane.alerts.services import alerts
+from controlplane.alerts.services.alert_lock import lock_alerts
 from controlplane.core.reported import reported_text
 
 
-def follow(receiver_id: int, outcome: Outcome, now: datetime) -> None:
-    """Count an attempt's end, in the caller's transaction. The first that opens the breaker opens an incident, of which
-    all other receivers are told; the one that closes it ends that."""
-    row = rows.Receiver.objects.select_for_update(no_key=True).filter(pk=receiver_id).first()
-    if row is None:
-        return
-    before = breaker.Breaker(row.failures_in_a_row, row.open_until)
-    after = breaker.after(before, outcome, now, _limits())
+def hold(receiver_id: int, outcome: Outcome, now: datetime) -> rows.Receiver | None:
+    """The receiver's row, held until the transaction ends; None: it is gone.
+
+    Taken before the rows of its messages, and after what its incident needs: as who changes or deletes it does.
+    """
+    row = rows.Receiver.objects.filter(pk=receiver_id).first()
+    if row is not None:
+        before, after = _turn(row, outcome, now)
+        if (before.open_until is None) != (after.open_until is None):
+            lock_alerts()
+    return rows.Receiver.objects.select_for_update(no_key=True).filter(pk=receiver_id).first()
+
+
+def follow(row: rows.Receiver, outcome: Outcome, now: datetime) -> None:
+    """Count an attempt's end; the row is held. The first that opens the breaker opens an incident, of which all other
+    receivers are told; the one that closes it ends that."""
+    before, after = _turn(row, outcome, now)
     row.failures_in_a_row, row.open_until = after
     row.last_error = reported_text(outcome.error)
     if outcome.reason is Reason.TAKEN:
@@ -29,6 +39,11 @@ def follow(receiver_id: int, outcome: Outcome, now: datetime) -> None:
         _open(row, after, now)
     elif before.open_until is not None and after.open_until is None:
         end_incident(row.name, now, "it takes messages again")
+
+
+def _turn(row: rows.Receiver, outcome: Outcome, now: datetime) -> tuple[breaker.Breaker, breaker.Breaker]:
+    before = breaker.Breaker(row.failures_in_a_row, row.open_until)
+    return before, breaker.after(before, outcome, now, _limits())
 
 
 def end_incident(name: str, now: datetime, text: str) -> None:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Sequence
 
 from django.db import connection
-from django.db.models import Max, Q
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from controlplane.alerts import models as rows
@@ -38,7 +38,7 @@ def enqueue(
     # Held, so that of two that write at once none takes the other's number.
     list(rows.Incident.objects.select_for_update(no_key=True).filter(pk=incident.pk).values_list("pk"))
     about = _failing_receivers(incident)
-    wanted = [one for one in _held({one.pk for one in receivers}) if _takes(one, occasion, about)]
+    wanted = [one for one in held({one.pk for one in receivers}) if _takes(one, occasion, about)]
     written = incident.deliveries.values_list("receiver").annotate(Max("number")).order_by()
     last: dict[int, int] = dict(written.filter(receiver__in=wanted))
     now = timezone.now()
@@ -60,7 +60,7 @@ def enqueue(
     return len(wanted)
 
 
-def _held(ids: Collection[int]) -> list[rows.Receiver]:
+def held(ids: Collection[int]) -> list[rows.Receiver]:
     """Those that are still there; none is deleted before the rows that are written for it are there.
 
     The lock is one that many share: of two transactions that each hold incidents, none waits for the other here.
@@ -90,39 +90,43 @@ def resend(unit: UnitOfWork, delivery_id: uuid.UUID) -> rows.Delivery:
     row = _found(delivery_id, lock=True)
     if row.state != _FAILED:
         raise Conflict(f"this message is {row.state}; only one that failed is sent again", code="not_failed")
-    if _told_more_since(row):
+    if not _uncontradicted(rows.Delivery.objects.filter(pk=row.pk)).exists():
         raise Conflict(
             f"{row.receiver.name} has had a later message about the same labels, which this one would contradict",
             code="out_of_date",
         )
-    return _again(unit, row)
+    _again(unit, [row])
+    return row
 
 
 def resend_failed(unit: UnitOfWork, receiver: rows.Receiver) -> list[rows.Delivery]:
     """Send anew each message to the receiver that failed and that no later one would be contradicted by."""
     failed = rows.Delivery.objects.select_related("incident", "receiver").filter(receiver=receiver, state=_FAILED)
-    held = failed.select_for_update(of=("self",)).order_by("created_at", "pk")[:RESENT_AT_ONCE]
-    return [_again(unit, row) for row in held if not _told_more_since(row)]
+    held = _uncontradicted(failed).select_for_update(of=("self",)).order_by("created_at", "pk")
+    found = list(held[:RESENT_AT_ONCE])
+    _again(unit, found)
+    return found
 
 
-def _again(unit: UnitOfWork, row: rows.Delivery) -> rows.Delivery:
-    before = describe(row)
-    row.state, row.created_at = _WAITING, timezone.now()
-    row.due_at = row.created_at
-    row.save(update_fields=["state", "created_at", "due_at"])
-    unit.record(NOUN, str(row.pk), before, describe(row))
-    wake_on_commit()
-    return row
+def _again(unit: UnitOfWork, found: Sequence[rows.Delivery]) -> None:
+    now = timezone.now()
+    for row in found:
+        before = describe(row)
+        row.state, row.created_at, row.due_at = _WAITING, now, now
+        unit.record(NOUN, str(row.pk), before, describe(row))
+    rows.Delivery.objects.filter(pk__in=[row.pk for row in found]).update(state=_WAITING, created_at=now, due_at=now)
+    if found:
+        wake_on_commit()
 
 
-def _told_more_since(row: rows.Delivery) -> bool:
+def _uncontradicted(failed: QuerySet[rows.Delivery]) -> QuerySet[rows.Delivery]:
+    """Those of whose labels the receiver has had no later message that says otherwise."""
     told = rows.Delivery.objects.filter(
-        receiver=row.receiver_id, state=_DELIVERED, incident__fingerprint=row.incident.fingerprint
+        receiver=OuterRef("receiver"), state=_DELIVERED, incident__fingerprint=OuterRef("incident__fingerprint")
     )
-    later = Q(incident__gt=row.incident_id)
-    if row.status == _FIRING:
-        later |= Q(incident=row.incident_id, number__gt=row.number)
-    return told.filter(later).exists()
+    of_a_later_incident = told.filter(incident__gt=OuterRef("incident"))
+    later = told.filter(incident=OuterRef("incident"), number__gt=OuterRef("number"))
+    return failed.exclude(Exists(of_a_later_incident)).exclude(Q(Exists(later), status=_FIRING))
 
 
 def get(delivery_id: uuid.UUID) -> rows.Delivery:

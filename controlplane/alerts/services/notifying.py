@@ -8,11 +8,12 @@ stays, so that another does it.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 
 from controlplane.alerts import models as rows
 from controlplane.alerts.pipeline import stages
@@ -24,22 +25,35 @@ from controlplane.alerts.services.alert_lock import lock_alerts
 from controlplane.alerts.services.standing import standing, timing_in
 from controlplane.alerts.waking import NOTIFY, wake_on_commit
 
+log = logging.getLogger(__name__)
+
 # Looked at by what was laid down and fired at their beginning; then that is read anew.
 ROUND_INCIDENTS = 200
 _FIRING, _RESOLVED = rows.IncidentState.FIRING, rows.IncidentState.RESOLVED
 
 
 def look_at_due(clock: Callable[[], datetime]) -> int:
-    """Look at every incident whose time has come; how many messages were written."""
-    written = 0
-    while due := _due(now := clock()):
+    """Look at every incident whose time has come; how many messages were written.
+
+    One that cannot be looked at keeps no other waiting; it comes again with the next sweep.
+    """
+    written, failed = 0, set[int]()
+    while due := _due(now := clock(), failed):
         laid_down = standing(now)
-        written += sum(_claim_and_look(pk, notify_at, laid_down, now) for pk, notify_at in due)
+        for pk, notify_at in due:
+            try:
+                written += _claim_and_look(pk, notify_at, laid_down, now)
+            except (OperationalError, InterfaceError):
+                # Of the database, and of no incident.
+                raise
+            except Exception:
+                log.exception("incident %d cannot be looked at", pk)
+                failed.add(pk)
     return written
 
 
-def _due(now: datetime) -> list[tuple[int, datetime]]:
-    due = rows.Incident.objects.filter(notify_at__lte=now).order_by("notify_at", "pk")
+def _due(now: datetime, without: Collection[int] = ()) -> list[tuple[int, datetime]]:
+    due = rows.Incident.objects.filter(notify_at__lte=now).exclude(pk__in=without).order_by("notify_at", "pk")
     return [(pk, at) for pk, at in due.values_list("pk", "notify_at")[:ROUND_INCIDENTS] if at is not None]
 
 
@@ -86,8 +100,10 @@ def _look(incident: rows.Incident, laid_down: Standing, now: datetime) -> int:
         )
     )
     _note_muted(incident, alerts, look)
-    written = _send(incident, look)
-    _record(incident, look)
+    # One that was deleted since is neither written to nor noted.
+    there = {one.pk: one for one in deliveries.held(stages.messages(look))}
+    written = _send(incident, look, there)
+    _record(incident, look, there)
     return written
 
 
@@ -107,20 +123,22 @@ def _over(incident: rows.Incident, told: Iterable[rows.LastTold], alerts: list[r
     return frozenset(ended.difference(mute))
 
 
-def _send(incident: rows.Incident, look: Look) -> int:
+def _send(incident: rows.Incident, look: Look, there: Mapping[int, rows.Receiver]) -> int:
     """Write the messages. Who is told the same for the same reason is written to together."""
     together: defaultdict[tuple[Reason, tuple[int, ...]], list[int]] = defaultdict(list)
     for key, occasion in stages.messages(look).items():
+        if key not in there:
+            continue
         together[occasion, tuple(alert.key for alert in look.heard[key])].append(key)
     written = 0
     for (occasion, heard), keys in together.items():
-        receivers = list(rows.Receiver.objects.filter(pk__in=keys))
+        receivers = [there[key] for key in keys]
         digest = hashlib.sha256(repr(heard).encode()).hexdigest()
         written += deliveries.enqueue(incident, receivers, occasion=occasion, status=incident.state, digest=digest)
     return written
 
 
-def _record(incident: rows.Incident, look: Look) -> None:
+def _record(incident: rows.Incident, look: Look, there: Mapping[int, rows.Receiver]) -> None:
     """What was told, who is mute, and when to look again."""
     sent = stages.messages(look)
     rows.LastTold.objects.bulk_create(
@@ -134,6 +152,7 @@ def _record(incident: rows.Incident, look: Look) -> None:
                 at=look.now,
             )
             for key, occasion in sent.items()
+            if key in there
         ],
         update_conflicts=True,
         unique_fields=["incident", "receiver"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from django.utils import timezone
@@ -13,10 +14,12 @@ from controlplane.alerts.receivers.checking import problems_of, read_settings, u
 from controlplane.alerts.receivers.contract import SECRET_URL_MAX_CHARACTERS, Target
 from controlplane.alerts.receivers.registry import channel_of
 from controlplane.alerts.services import breakers
+from controlplane.alerts.services.alert_lock import lock_alerts
+from controlplane.alerts.services.standing import routes_to_nobody
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Conflict
-from controlplane.core.nouns import Noun
+from controlplane.core.nouns import Noun, some_of
 from controlplane.core.sealed import seal, sealed_at, unseal
 from controlplane.core.tokens import new_token
 from wire.canonical import Document
@@ -90,9 +93,28 @@ class ReceiverNoun(Noun[rows.Receiver]):
     def touch(self, unit: UnitOfWork, row: rows.Receiver, name: str) -> None:
         """Nothing of it is compiled: targets send nothing to receivers."""
 
-    def remove(self, unit: UnitOfWork, name: str, row: rows.Receiver) -> None:
+    def find(self, name: str, *, lock: bool = False) -> rows.Receiver | None:
+        """Who writes messages to it does not wait for who changes it, and may hold an incident that is to end."""
+        if not lock or self.name_like.refusal(name):
+            return super().find(name)
+        return rows.Receiver.objects.select_for_update(no_key=True).filter(name=name).first()
+
+    def update(self, unit: UnitOfWork, name: str, fields: Mapping[str, Any]) -> rows.Receiver:
+        # Before the receiver's row, as attempts.settle does: its incident may end.
+        lock_alerts()
+        row = super().update(unit, name, fields)
+        if not row.enabled and (lead := [route for route, named in routes_to_nobody().items() if name in named]):
+            says = f"nobody is told any more of what goes by {some_of(lead)}"
+            unit.warnings.append(Problem("/enabled", "off", says))
+        return row
+
+    def delete(self, unit: UnitOfWork, name: str) -> None:
+        lock_alerts()
+        row = self.get(name)
         breakers.end_incident(name, timezone.now(), f"removed by {unit.actor.name}: {unit.reason}")
-        super().remove(unit, name, row)
+        # From here on nobody writes another message to it.
+        list(rows.Receiver.objects.select_for_update().filter(pk=row.pk))
+        super().delete(unit, name)
 
     def rotate_secret(self, unit: UnitOfWork, name: str) -> rows.Receiver:
         """Sign with a new secret from now on, messages that wait included. The old one is of no more use.

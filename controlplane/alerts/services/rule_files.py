@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from controlplane import settings_rows
 from controlplane.alerts import models as rows
 from controlplane.alerts.rule_file.durations import written
-from controlplane.alerts.rule_file.fields import AlertFields, GroupFields, checked
+from controlplane.alerts.rule_file.fields import ALERTS, SEVERITY, AlertFields, GroupFields, checked
 from controlplane.alerts.services.rules import GROUP, LIKE_RULE_NAME, RULES, alertname_of
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
@@ -19,7 +20,6 @@ from wire.problems import Problem
 
 _NAME_MAX_CHARACTERS = 63
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]+")
-_LABEL = "severity"
 
 
 def document() -> Document:
@@ -37,7 +37,7 @@ def described(rule: rows.Rule) -> Document:
         "alert": alertname_of(rule),
         "expr": rule.expr,
         **{name: written(duration_ms) for name, duration_ms in durations.items() if duration_ms},
-        "labels": {_LABEL: rule.severity, **rule.labels},
+        "labels": {SEVERITY: rule.severity, **rule.labels},
         **({"annotations": rule.annotations} if rule.annotations else {}),
     }
 
@@ -55,20 +55,23 @@ class Taken:
         return {"created": self.created, "changed": self.changed, "removed": self.removed, "left": self.left}
 
 
-def take(unit: UnitOfWork, given: object, *, replace: bool = False) -> Taken:
+def take(unit: UnitOfWork, given: object, *, replace: bool = False, skip: bool = False) -> Taken:
     """Make the rules of a file: a rule of the same group and `alert` is changed, another one created.
 
     `replace`: rules of the file's groups that it does not have are removed, but those that are switched off, which no
-    file has. Raises Refused with every problem.
+    file has. `skip`: what cannot be read is left out, with a warning each. Raises Refused with every problem.
     """
-    groups = checked(given)
-    severities = severities_of(groups)
+    if skip and replace:
+        raise f.refused([Problem("/skip", "alone", "give skip or replace: what is left out would be removed")])
+    left_out: list[Problem] = []
+    groups = checked(given, dataclasses.replace(ALERTS, left_out=left_out) if skip else ALERTS)
+    unit.warnings += [Problem(each.path, each.rule, f"left out: {each.message}") for each in left_out]
     taken, names = Taken(), Names(RULES.keys())
     for group in groups:
         held = list(rows.Rule.objects.select_for_update().filter(group="" if group.name == GROUP else group.name))
         pairs = _paired(alerts_of(group), sorted(held, key=_order))
         for (alert, row), place in zip(pairs, _places(pairs), strict=True):
-            fields = {**fields_of(alert, severities), "group": group.name, "place": place}
+            fields = {**fields_of(alert), "group": group.name, "place": place}
             _put(unit, names, alert, row, fields, taken)
         kept = {row.pk for _, row in pairs if row is not None}
         if replace:
@@ -81,15 +84,15 @@ def alerts_of(group: GroupFields) -> list[AlertFields]:
     return [rule for rule in group.rules if isinstance(rule, AlertFields)]
 
 
-def fields_of(alert: AlertFields, severities: Callable[[str], str]) -> Document:
-    """The fields of a rule that a file's rule has."""
+def fields_of(alert: AlertFields) -> Document:
+    """The fields of a rule that a file's rule has; without a severity it has the default."""
     fields = alert.model_dump()
     labels = fields["labels"]
     return {
         **{name: fields[name] for name in ("expr", "for_ms", "keep_firing_for_ms", "annotations")},
         "alertname": alert.alert,
-        "severity": severities(labels.get(_LABEL, "")),
-        "labels": {name: text for name, text in labels.items() if name != _LABEL},
+        "severity": labels.get(SEVERITY) or f.default_of(rows.Rule, SEVERITY),
+        "labels": {name: text for name, text in labels.items() if name != SEVERITY},
     }
 
 
@@ -114,24 +117,6 @@ def _numbered(base: str) -> Iterator[str]:
     while True:
         yield f"{base[: _NAME_MAX_CHARACTERS - len(str(number)) - 1]}-{number}"
         number += 1
-
-
-def severities_of(groups: Sequence[GroupFields]) -> Callable[[str], str]:
-    """How a label `severity` is read; without one it is the default. Raises Refused where a rule has another."""
-    known = rows.Severity.values
-    f.refuse_if(
-        [
-            Problem(
-                f"/groups/{place}/rules/{number}/labels/{_LABEL}",
-                "enum",
-                f"group {group.name!r}, rule {alert.alert!r}: give {', '.join(known[:-1])} or {known[-1]}",
-            )
-            for place, group in enumerate(groups)
-            for number, alert in enumerate(alerts_of(group))
-            if alert.labels.get(_LABEL, known[0]) not in known
-        ]
-    )
-    return lambda given: given or f.default_of(rows.Rule, _LABEL)
 
 
 _Pair = tuple[AlertFields, rows.Rule | None]
@@ -162,7 +147,7 @@ def _same_expr(alert: AlertFields, row: rows.Rule) -> bool:
 
 
 def _same_severity(alert: AlertFields, row: rows.Rule) -> bool:
-    return alert.labels.get(_LABEL) == row.severity
+    return alert.labels.get(SEVERITY) == row.severity
 
 
 def _same_alert(alert: AlertFields, row: rows.Rule) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from controlplane.alerts import models as rows
 from controlplane.alerts.rule_file.fields import checked
 from controlplane.alerts.rule_file.text import read_yaml
-from controlplane.alerts.services.rule_files import Names, alerts_of, described, fields_of, severities_of
+from controlplane.alerts.services.rule_files import Names, alerts_of, described, fields_of
 from controlplane.alerts.services.rules import RULES
 from controlplane.core.changes import UnitOfWork
 from wire.canonical import Document, content_hash
@@ -53,11 +53,9 @@ def pack_rules(folder: Path = FOLDER) -> Iterator[PackRule]:
         document = read_yaml(file.read_bytes())
         if _GROUPS not in document:
             continue
-        groups = checked(document)
-        severities = severities_of(groups)
-        for group in groups:
+        for group in checked(document):
             for place, alert in enumerate(alerts_of(group)):
-                fields = {**fields_of(alert, severities), "group": group.name, "place": place}
+                fields = {**fields_of(alert), "group": group.name, "place": place}
                 fields["enabled"] = file.name != _TOLD_BY_EVENTS
                 yield PackRule(names.new(alert.alert), fields)
 

@@ -63,6 +63,13 @@ def window_of(row: rows.MaintenanceWindow) -> WeeklyWindow:
     return WeeklyWindow(row.name, read(row.matchers), days, starts, ends, ZoneInfo(row.time_zone))
 
 
+def routes_to_nobody() -> dict[str, list[str]]:
+    """Routes that are on and whose receivers are all switched off: name → receivers."""
+    off = set(rows.Receiver.objects.filter(enabled=False).values_list("name", flat=True))
+    leads = rows.AlertRoute.objects.filter(enabled=True).order_by("name").values_list("name", "receivers")
+    return {name: receivers for name, receivers in leads if receivers and off.issuperset(receivers)} if off else {}
+
+
 def routes() -> list[Route]:
     """Those that are on, in their order."""
     return [route_of(row) for row in rows.AlertRoute.objects.filter(enabled=True).order_by("order", "name")]

@@ -73,7 +73,8 @@ def test_an_address_in_a_form_that_only_resolvers_read_is_refused(host):
     [
         "169.254.169.254", "169.254.0.1", "fe80::1", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192",
         "168.63.129.16", "0.0.0.0", "0.1.2.3", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "240.0.0.1",
-        "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1",
+        "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "64:ff9b:1::a9fe:a9fe",
+        "::ffff:0:a9fe:a9fe",
     ],
 )  # fmt: skip
 def test_metadata_and_link_local_addresses_are_refused_even_from_an_allowed_network(address):
@@ -85,7 +86,7 @@ def test_metadata_and_link_local_addresses_are_refused_even_from_an_allowed_netw
     [
         "127.0.0.1", "127.8.9.10", "::1", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd12::1", "fec0::1",
         "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:a00:1::", "64:ff9b:1::a00:1", "::10.0.0.1",
-        "::ffff:0:10.0.0.1",
+        "::ffff:0:10.0.0.1", "64:ff9b:1::808:808",
     ],
 )  # fmt: skip
 def test_private_and_loopback_addresses_need_the_allow_list(address):

@@ -160,6 +160,30 @@ def test_all_dead_letters_of_a_receiver_are_sent_again_but_those_that_are_out_of
     assert who.deliveries.filter(state="failed").count() == 1
 
 
+def test_many_dead_letters_cost_no_more_queries_than_one(django_assert_max_num_queries):
+    who = receiver()
+    for number in range(30):
+        opened(node=f"n{number}")
+        send(who, Outcome(Reason.INVALID, "answered 400"))
+    with unit_of_work(SYSTEM, "mended") as unit, django_assert_max_num_queries(4):
+        assert len(deliveries.resend_failed(unit, who)) == 30
+    assert len(unit.changes) == 30
+    assert who.deliveries.filter(state="waiting").count() == 30
+
+
+def test_dead_letters_that_are_out_of_date_keep_no_later_one_back(monkeypatch):
+    monkeypatch.setattr(deliveries, "RESENT_AT_ONCE", 1)
+    who = receiver()
+    old, kept = opened(), opened(node="n2")
+    for _ in range(2):
+        send(who, Outcome(Reason.INVALID, "answered 400"))
+    write(old, "changed", who)
+    send(who)
+    with unit_of_work(SYSTEM, "mended") as unit:
+        (again,) = deliveries.resend_failed(unit, who)
+    assert again.incident_id == kept.pk
+
+
 def test_a_rate_is_held_and_what_is_over_it_waits():
     who = receiver(rate_limit_per_minute=3)
     for number in range(5):

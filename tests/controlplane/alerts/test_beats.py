@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import timedelta
 
 import pytest
@@ -137,6 +138,28 @@ def test_the_loop_sends_it_until_something_stands_still_and_says_why_not(loop):
         loop.wake()
     assert Receiver.objects.get(pk=row.pk).last_error == "held back: rules are not evaluated in time"
     assert len(service.got) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_that_waits_for_a_thread_is_another_workers_to_send_and_comes_once(monkeypatch):
+    monkeypatch.setenv("HEADWORKS_WEBHOOK_ALLOWED_NETWORKS", ALLOWED)
+    stuck, other = DeliveryLoop(receivers_at_once=1), DeliveryLoop(receivers_at_once=1)
+    release = threading.Event()
+    holding = stuck._pool.submit(release.wait, PATIENCE_SECONDS)
+    try:
+        with on_call() as service:
+            row = heartbeat(service.url)
+            for _ in range(3):
+                stuck.wake()
+            swept(other, service, 1)
+            wait_for(lambda: Receiver.objects.get(pk=row.pk).last_taken_at, PATIENCE_SECONDS, "the outcome")
+            release.set()
+            holding.result()
+            for loop in (stuck, other):
+                loop._pool.shutdown(wait=True)
+        assert len(service.got) == 1
+    finally:
+        release.set()
 
 
 @pytest.mark.django_db(transaction=True)

@@ -106,7 +106,7 @@ def test_a_new_incident_of_the_same_labels_waits_for_the_messages_about_the_one_
 def test_a_message_that_fails_holds_up_no_other_incident():
     receiver()
     opened()
-    send(BROKEN)
+    send(Outcome(Reason.BUSY, "answered 429", timedelta(minutes=1)))
     other = opened(node="n2")
     assert send(TAKEN).incident_id == other.pk
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from django.db import InterfaceError, OperationalError
+from django.utils import timezone
 
+from controlplane.alerts import delivery_loop
 from controlplane.alerts.delivery_loop import DeliveryLoop
 from controlplane.alerts.models import Delivery
+from controlplane.alerts.services import attempts
 from tests.controlplane.alerts.incident import opened, receiver, resolved
 from tests.controlplane.alerts.mailing import mail_server
 from tests.controlplane.alerts.receiving import ALLOWED, CLOSE, HANG, Answer, on_call
@@ -97,6 +103,63 @@ def test_receivers_that_hang_give_way_to_others_after_each_attempt(monkeypatch):
         loop.stop()
         hanging.release.set()
         wait_for(lambda: not loop.busy, PATIENCE_SECONDS, "the end of the attempts under way")
+
+
+def test_receivers_that_take_their_time_give_way_to_others_too(monkeypatch):
+    monkeypatch.setattr(delivery_loop, "TURN_SECONDS", 0.0)
+    loop = DeliveryLoop(receivers_at_once=1)
+    with on_call() as slow, on_call() as quick:
+        receiver("slow", url=slow.url)
+        receiver("quick", url=quick.url)
+        for number in range(5):
+            opened(node=f"n{number}")
+        loop.wake()
+        wait_for(lambda: quick.got, PATIENCE_SECONDS, "the first message at the quick receiver")
+        assert len(slow.got) <= 2
+        wait_for(lambda: len(slow.got) == len(quick.got) == 5, PATIENCE_SECONDS, "every message")
+        loop.stop()
+        wait_for(lambda: not loop.busy, PATIENCE_SECONDS, "the end of the attempts under way")
+
+
+@pytest.mark.parametrize("error", [OperationalError("the database is away"), InterfaceError("connection closed")])
+def test_what_was_taken_while_the_database_was_away_is_not_sent_again(loop, monkeypatch, error):
+    monkeypatch.setattr(delivery_loop, "SETTLE_PAUSE_SECONDS", 0.01)
+    settle, away = attempts.settle, threading.Event()
+    away.set()
+
+    def settled(*given: Any) -> None:
+        if away.is_set():
+            raise error
+        settle(*given)
+
+    monkeypatch.setattr(attempts, "settle", settled)
+    with on_call() as oncall:
+        receiver(url=oncall.url)
+        opened()
+        loop.wake()
+        wait_for(lambda: oncall.got, PATIENCE_SECONDS, "the message")
+        # The claim is over by now.
+        Delivery.objects.update(due_at=timezone.now())
+        loop.wake()
+        away.clear()
+        swept(loop)
+    assert len(oncall.got) == 1
+
+
+def test_an_end_that_cannot_be_written_is_not_waited_for_forever(loop, monkeypatch):
+    monkeypatch.setattr(delivery_loop, "SETTLE_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(delivery_loop, "SETTLE_PAUSE_SECONDS", 0.01)
+
+    def settled(*given: Any) -> None:
+        raise OperationalError("database or disk is full")
+
+    with monkeypatch.context() as broken, on_call() as oncall:
+        broken.setattr(attempts, "settle", settled)
+        receiver(url=oncall.url)
+        opened()
+        loop.wake()
+        wait_for(lambda: oncall.got and not loop.busy, PATIENCE_SECONDS, "the end of the attempt")
+    assert Delivery.objects.get().state == "waiting"
 
 
 def test_a_receiver_gets_one_message_at_a_time(loop):

@@ -49,6 +49,8 @@ def test_a_status_has_a_named_reason(status, reason):
         (format_datetime(NOW + timedelta(days=3), usegmt=True), RETRY_AFTER_MAX),
         ("Sun, 01 Mar 2026 12:00:05 -0000", timedelta(seconds=5)),
         ("soon", None),
+        ("Sun, 01 Mar 99999999999999999999 12:00:05 GMT", None),
+        ("Sun, 01 Mar 2026 99999999999999999999:00:05 GMT", None),
         ("-5", None),
         ("٣", None),
         ("", None),

@@ -10,8 +10,9 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.alerts import incidents_api
 from controlplane.alerts.models import Incident, IncidentEntry, IncidentState, NodeEvent
-from controlplane.alerts.services import alerts, incident_acts, incidents
+from controlplane.alerts.services import alerts, deliveries, incident_acts, incidents
 from controlplane.alerts.services.settling import SETTLE
 from controlplane.alerts.tasks import prune, settle_incidents
 from controlplane.core.fields import epoch_ms
@@ -19,6 +20,7 @@ from controlplane.core.models import AuditEntry, Target
 from controlplane.fleet.models import Node
 from controlplane.fleet.services import take_report
 from tests.controlplane.alerts.conftest import event
+from tests.controlplane.alerts.incident import receiver
 from tests.controlplane.conftest import Rest
 from tests.controlplane.core.racing import at_once, two_writers
 from wire.messages import EngineReport, GpuReport, NodeReport
@@ -239,6 +241,21 @@ def test_one_is_shown_with_its_time_line_events_and_deliveries(post: Post, viewe
     assert [told["id"] for told in shown["events"]] == [sent["id"]]
     assert shown["deliveries"] == []
     assert viewer.get("/incidents/999999").status_code == 404
+
+
+def test_of_one_that_goes_on_for_long_the_last_lines_and_messages_are_shown(
+    post: Post, viewer: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incidents_api, "PAGE_ROWS_MAX", 3)
+    post(event())
+    incident, who = Incident.objects.get(), receiver()
+    for number in range(1, 6):
+        incidents.note(incident, "comment", f"line {number}", timezone.now())
+        with transaction.atomic():
+            deliveries.enqueue(incident, [who], occasion="repeat", status="firing")
+    shown = viewer.get(f"/incidents/{incident.pk}").json()
+    assert [entry["text"] for entry in shown["entries"]] == ["line 3", "line 4", "line 5"]
+    assert [each["number"] for each in shown["deliveries"]] == [3, 4, 5]
 
 
 # What ends by itself, and what is forgotten

@@ -12,12 +12,14 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.alerts.models import Alert, Delivery, Incident, LastTold
+from controlplane.alerts.pipeline.stages import Standing
 from controlplane.alerts.services import alerts, deliveries, notifying
 from controlplane.alerts.services.alert_routes import ALERT_ROUTES
 from controlplane.alerts.services.alerts import NewAlert
 from controlplane.alerts.services.inhibitions import INHIBITIONS
 from controlplane.alerts.services.maintenance_windows import MAINTENANCE_WINDOWS
 from controlplane.alerts.services.silences import SILENCES
+from controlplane.alerts.services.standing import standing
 from controlplane.core.changes import SYSTEM, unit_of_work
 from controlplane.core.nouns import Noun
 from tests.controlplane.alerts.conftest import event
@@ -266,8 +268,41 @@ def test_of_an_incident_that_somebody_looked_at_meanwhile_nothing_is_written(mon
     due = notifying._due(moment)
     assert look() == [("oncall", "first")]
     rounds = iter([due, []])
-    monkeypatch.setattr(notifying, "_due", lambda now: next(rounds))
+    monkeypatch.setattr(notifying, "_due", lambda now, without: next(rounds))
     assert notifying.look_at_due(lambda: moment) == 0
+
+
+def test_an_incident_that_cannot_be_looked_at_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = fires("e1", pool="broken").incident_id
+    for number in range(3):
+        fires("e1", pool=f"p{number}")
+    enqueue = deliveries.enqueue
+
+    def fail(incident: Incident, *given: Any, **more: Any) -> int:
+        if incident.pk == broken:
+            raise ValueError("nobody thought of this")
+        return enqueue(incident, *given, **more)
+
+    monkeypatch.setattr(deliveries, "enqueue", fail)
+    assert look() == [("oncall", "first")] * 3
+    monkeypatch.setattr(deliveries, "enqueue", enqueue)
+    assert look() == [("oncall", "first")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_receiver_that_is_deleted_within_a_round_keeps_no_other_from_being_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = receiver("gone")
+    fires()
+
+    def stale(now: datetime) -> Standing:
+        laid_down = standing(now)
+        gone.delete()
+        return laid_down
+
+    monkeypatch.setattr(notifying, "standing", stale)
+    assert look() == [("oncall", "first")]
 
 
 @two_writers

@@ -192,6 +192,12 @@ def test_labels_that_are_none_are_refused(admin: Rest, label: str) -> None:
     assert admin.get(f"/alert-routes/test?label={label}").status_code == 422
 
 
+def test_a_severity_that_there_is_none_of_is_refused(admin: Rest) -> None:
+    receiver("oncall")
+    answer = admin.get("/alert-routes/test?label=severity=page")
+    assert (answer.status_code, answer.json()["problems"][0]["path"]) == (422, "/labels/severity")
+
+
 def test_a_receiver_that_a_route_names_stays(admin: Rest) -> None:
     receiver("oncall")
     admin.post("/alert-routes", {"name": "all", "receivers": ["oncall"]})

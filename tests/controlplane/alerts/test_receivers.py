@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from cryptography.fernet import Fernet
 
@@ -236,6 +238,25 @@ def test_a_secret_that_another_key_sealed_is_named_and_nothing_is_sent(admin, se
         answer = admin.post("/receivers/a/test").json()
     assert answer["reason"] == "secret_unreadable"
     assert not receiver.got
+
+
+def test_a_route_that_leads_to_nobody_that_is_on_says_so(admin):
+    for name in ("a", "b"):
+        admin.post("/receivers", {"name": name, "url": URL})
+    admin.post("/alert-routes", {"name": "r", "receivers": ["a", "b"]})
+
+    def warned(answer: Any) -> list[str]:
+        return [each["message"] for each in answer.json()["warnings"]]
+
+    assert warned(admin.patch("/receivers/a", {"enabled": False})) == []
+    assert warned(admin.patch("/receivers/b", {"enabled": False})) == ["nobody is told any more of what goes by r"]
+    says = "all of these are switched off: nobody is told of what matches"
+    assert warned(admin.patch("/alert-routes/r", {"order": 3})) == [says]
+    assert warned(admin.post("/alert-routes", {"name": "s", "receivers": ["a"]})) == [says]
+    # Nobody is meant.
+    assert warned(admin.post("/alert-routes", {"name": "t", "receivers": []})) == []
+    admin.patch("/receivers/a", {"enabled": True})
+    assert warned(admin.patch("/alert-routes/r", {"order": 4})) == []
 
 
 def test_a_state_says_what_became_of_what_was_sent(admin, viewer):

@@ -194,9 +194,13 @@ def test_what_is_no_file_is_refused_where_it_stands(operator, text, path, says):
         ("{alert: B, expr: 'limitk(1, up) > 0'}", "/expr", "limitk"),
         ("{alert: B, expr: 'up >'}", "/expr", "group 'a', rule 'B'"),
         ("{alert: B, expr: up, for: 5}", "/for", "give a duration"),
-        ("{alert: B, expr: up, labels: {severity: page}}", "/labels/severity", "rule 'B': give info, warning or"),
+        (
+            "{alert: B, expr: up, labels: {severity: page}}",
+            "/labels/severity",
+            "rule 'B': give info, warning, critical, not 'page'",
+        ),
         ("{alert: B, expr: up, labels: {alertname: C}}", "/labels/alertname", "by `alert`"),
-        ("{alert: B, expr: up, annotations: {s: '{{ query }}'}}", "/annotations/s", "query is not known"),
+        ("{alert: B, expr: up, annotations: {s: '{{ query }}'}}", "/annotations/s", "query takes one text"),
     ],
 )
 def test_what_is_not_known_is_refused_with_its_group_and_rule(operator, rule, path, says):
@@ -211,6 +215,64 @@ def refused_at(operator: Rest, text: str, path: str, says: str) -> None:
     assert found[0] == path
     assert says in found[1]
     assert not Rule.objects.exists()
+
+
+# As other projects write them: recording rules beside alerts, severities of their own, links to their own pages.
+FOREIGN = """
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata: {name: foreign, labels: {role: alert-rules}}
+spec:
+  groups:
+  - name: general
+    labels: {team: platform, severity: info}
+    rules:
+    - {record: "node:up:count", expr: count(up)}
+    - {alert: Watchdog, expr: vector(1), labels: {severity: none}}
+    - alert: TargetDown
+      expr: 100 * (count(up == 0) by (job) / count(up) by (job)) > 10
+      for: 10m
+      labels: {severity: warning}
+      annotations:
+        description: '{{ printf "%.4g" $value }}% of {{ $labels.job | stripPort }} are down. LABELS = {{ $labels }}'
+        summary: "{{ if gt $value 50.0 }}Most{{ else }}Some{{ end }} targets are down"
+    - {alert: Graph, expr: up, annotations: {d: '{{ graphLink "up" }}'}}
+    - {alert: Quiet, expr: absent(up), keep_firing_for: 5m}
+  - {name: limited, limit: 5, rules: [{alert: Limited, expr: up}]}
+"""
+
+
+def test_what_other_projects_write_is_refused_whole_or_taken_but_for_what_is_left_out(operator, viewer):
+    refused = post(operator, FOREIGN)
+    assert refused.status_code == 422
+    places = [problem["path"] for problem in refused.json()["problems"]]
+    assert places == [
+        "/groups/0/rules/0",
+        "/groups/0/rules/1/labels/severity",
+        "/groups/0/rules/3/annotations/d",
+        "/groups/1/limit",
+    ]
+    assert not Rule.objects.exists()
+    answer = post(operator, FOREIGN, "&skip=true").json()
+    assert answer["item"]["created"] == ["TargetDown", "Quiet"]
+    assert [each["path"] for each in answer["warnings"]] == places
+    assert answer["warnings"][3]["message"].startswith("left out: group 'limited': no such field")
+    assert viewer.get("/rules/TargetDown").json()["labels"] == {"team": "platform"}
+    quiet = viewer.get("/rules/Quiet").json()
+    assert (quiet["severity"], quiet["keep_firing_for_ms"]) == ("info", 300_000)
+    again = post(operator, exported()).json()
+    assert (again["changed"], again["item"]["left"]) == (False, ["TargetDown", "Quiet"])
+
+
+def test_what_is_left_out_removes_nothing(operator):
+    answer = post(operator, FOREIGN, "&skip=true&replace=true")
+    assert answer.status_code == 422
+    assert "skip or replace" in answer.json()["problems"][0]["message"]
+
+
+def test_labels_of_a_group_that_are_none_are_refused(operator):
+    text = "groups: [{name: a, labels: 5, rules: [{alert: B, expr: up}]}]"
+    refused_at(operator, text, "/groups/0/labels", "dictionary")
 
 
 def test_a_file_of_another_type_is_refused_and_one_that_is_json_taken(operator):

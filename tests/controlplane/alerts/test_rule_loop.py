@@ -116,6 +116,27 @@ def test_an_incident_that_a_person_ended_stays_so_until_its_series_comes_anew():
     assert Incident.objects.count() == 2
 
 
+def test_a_text_asks_the_store_at_the_moment_of_the_evaluation_and_while_nothing_is_held(monkeypatch):
+    depths: list[int] = []
+    instant, depth = query.instant, len(connection.savepoint_ids)
+
+    def noted(promql: str, *given: Any, **more: Any) -> list[query.Sample]:
+        depths.append(len(connection.savepoint_ids))
+        return instant(promql, *given, **more)
+
+    monkeypatch.setattr(query, "instant", noted)
+    annotations = {"summary": '{{ query "count(kv_use)" | first | value }} engines', "plain": "{{ $value }}"}
+    rule(annotations=annotations, labels={"least": '{{ query "min(kv_use)" | first | value }}'})
+    samples("e-1", {0: 0.95, 1: 0.99})
+    samples("e-2", {1: 0.5})
+    evaluate(0)
+    series = RuleSeries.objects.get()
+    assert (series.annotations, series.labels["least"]) == ({"summary": "1 engines", "plain": "0.95"}, "0.95")
+    evaluate(1)
+    assert RuleSeries.objects.get(labels__least="0.5").annotations == {"summary": "2 engines", "plain": "0.99"}
+    assert depths == [depth] * 6
+
+
 def test_an_error_is_shown_and_changes_nothing(monkeypatch, viewer):
     rule()
     samples("e-1", {0: 0.95, 2: 0.95})

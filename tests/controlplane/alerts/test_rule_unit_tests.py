@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.alerts.rule_file import unit_run
-from controlplane.alerts.rule_file.fields import checked
+from controlplane.alerts.rule_file.fields import WITH_RECORDING, checked
 from controlplane.alerts.rule_file.series_notation import labels_of, values_of
 from controlplane.alerts.rule_file.text import read_yaml
 from controlplane.alerts.rule_file.unit_fields import checked_tests
@@ -143,9 +143,59 @@ def test_every_verdict_is_promtools(tmp_path):
     assert [by_us(file) for file in files] == expected
 
 
+# As other projects write them: queries in templates, a severity of their own, keep_firing_for.
+FOREIGN = """
+groups:
+- name: foreign
+  rules:
+  - alert: RemoteWriteDesiredShards
+    expr: max_over_time(desired_shards{job="prometheus"}[270s]) > max_over_time(max_shards{job="prometheus"}[270s])
+    for: 2m
+    keep_firing_for: 3m
+    labels: {severity: page, fleet: '{{ query "count(max_shards)" | first | value | printf "%.0f" }}'}
+    annotations:
+      description: >-
+        {{ $labels.instance }} desires {{ $value | humanize }} shards, more than
+        {{ printf `max_shards{instance="%s"}` $labels.instance | query | first | value }}.
+      others: '{{ range query "max_shards" | sortByLabel "instance" }}{{ .Labels.instance }}={{ .Value }} {{ end }}'
+      none: '{{ range query "a" }}x{{ else }}nobody{{ end }}{{ with query "a" }}x{{ else }}, nothing{{ end }}'
+      one: >-
+        {{ with query "max_shards" | sortByLabel "job" | first }}{{ .Value | humanize }} {{ .Labels.job }}
+        {{ . | label "job" | title }}{{ end }}
+      all: 'LABELS = {{ $labels }}{{ with query "max_shards" }}{{ sortByLabel "job" . | first | value }}{{ end }}'
+"""
+SHARDS = [
+    {"series": 'desired_shards{job="prometheus",instance="b:9090"}', "values": "5x3 25x4 5x10"},
+    {"series": 'max_shards{job="prometheus",instance="b:9090"}', "values": "20x20"},
+    {"series": 'max_shards{job="other",instance="a:9090"}', "values": "7x20"},
+]
+FOREIGN_ALERT = {
+    "exp_labels": {"job": "prometheus", "instance": "b:9090", "severity": "page", "fleet": "2"},
+    "exp_annotations": {
+        "description": "b:9090 desires 25 shards, more than 20.",
+        "others": "a:9090=7 b:9090=20 ",
+        "none": "nobody, nothing",
+        "one": "7 other Other",
+        "all": "LABELS = map[instance:b:9090 job:prometheus]7",
+    },
+}
+
+
+def test_rules_of_other_projects_have_promtools_verdict(tmp_path):
+    files = []
+    (tmp_path / "rules.yml").write_text(FOREIGN)
+    for time in ("4m", "5m", "6m", "7m", "12m", "14m", "15m", "16m", "17m"):
+        files.append(tmp_path / f"test-{time}.yml")
+        test = {"interval": "1m", "input_series": SHARDS, **alerts(time, "RemoteWriteDesiredShards", FOREIGN_ALERT)}
+        files[-1].write_text(write_yaml({"rule_files": ["rules.yml"], "tests": [test]}))
+    expected = by_promtool(files)
+    assert set(expected) == {True, False}
+    assert [by_us(file) for file in files] == expected
+
+
 def test_rules_that_are_asked_for_all_moments_at_once_say_the_same(tmp_path, monkeypatch):
     assert is_asked_ahead(
-        [rule for group in checked(read_yaml(RULES.encode()), recording=True) for rule in group.rules]
+        [rule for group in checked(read_yaml(RULES.encode()), WITH_RECORDING) for rule in group.rules]
     )
     monkeypatch.setattr(unit_run, "is_asked_ahead", lambda rules: False)
     assert [by_us(file) for file in written(tmp_path, CASES)] == [passes for _, passes in CASES]
@@ -166,12 +216,12 @@ def test_rules_that_are_asked_for_all_moments_at_once_say_the_same(tmp_path, mon
     ],
 )
 def test_what_depends_on_the_order_of_evaluations_is_asked_step_by_step(rules, ahead):
-    (group,) = checked(read_yaml(f"groups: [{{name: a, rules: {rules}}}]".encode()), recording=True)
+    (group,) = checked(read_yaml(f"groups: [{{name: a, rules: {rules}}}]".encode()), WITH_RECORDING)
     assert is_asked_ahead(group.rules) == ahead
 
 
 def verdict_of(tests: dict[str, Any], rules: str = RULES) -> list[dict[str, Any]]:
-    groups = checked(read_yaml(rules.encode()), recording=True)
+    groups = checked(read_yaml(rules.encode()), WITH_RECORDING)
     file = checked_tests(read_yaml(write_yaml(tests).encode()))
     return [verdict.document() for verdict in run(file, groups, 60)]
 
@@ -183,7 +233,7 @@ def test_a_failure_says_what_was_expected_and_what_came():
     assert (verdict["name"], verdict["passed"]) == ("kv", False)
     assert (failure["alertname"], failure["time"], failure["expected"]) == ("Full", "2m", [])
     assert failure["got"] == [{"labels": {**E1, "alertname": "Full"}, "annotations": E1_FULL["exp_annotations"]}]
-    groups = checked(read_yaml(RULES.encode()), recording=True)
+    groups = checked(read_yaml(RULES.encode()), WITH_RECORDING)
     lines = list(lines_of(run(checked_tests(read_yaml(write_yaml({"tests": [test]}).encode())), groups, 60)))
     assert lines[0] == "    kv: alertname Full, at 2m"
     assert lines[1] == "        expected: nothing"
@@ -244,7 +294,7 @@ def test_a_series_that_is_given_twice_fails():
 
 
 def test_a_run_that_takes_too_long_is_ended():
-    groups = checked(read_yaml(RULES.encode()), recording=True)
+    groups = checked(read_yaml(RULES.encode()), WITH_RECORDING)
     file = checked_tests(read_yaml(write_yaml({"tests": [alerts("100m", "Full")]}).encode()))
     with pytest.raises(TimedOut):
         run(file, groups, -1)

@@ -32,6 +32,38 @@ TEXTS = [
     '{{ printf "%s|%10s|%-10s|%.3s|%v" $labels.gpu $labels.gpu $labels.gpu $labels.node $labels.gpu }}',
     '{{ printf `%s is %.1f` $labels.gpu $value }} {{ (printf "\\"%s\\"" $labels.node) | toUpper }}',
     "no template, { or } alone",
+    "LABELS = {{ $labels }} {{ .Labels }}",
+    "{{ if gt $value 60.0 }}high{{ else if lt $value 1e-3 }}low{{ else }}as it is{{ end }}",
+    *(f"{{{{ {name} $value 60.0 }}}} {{{{ {name} 60. $value }}}}" for name in ("eq", "ne", "lt", "le", "gt", "ge")),
+    '{{ if eq $labels.gpu "3" }}three{{ end }}{{ if ne $labels.gpu "3" }}other{{ end }}{{ lt $labels.gpu "4" }}',
+    "{{ if $labels.nothing }}some{{ else }}none{{ end }} {{ if $value }}not 0{{ end }} {{ if not $value }}0{{ end }}",
+    "a {{- if $labels }} b {{ else -}} c {{ end -}} d",
+    "{{ with $labels.gpu }}GPU {{ . | toUpper }} of {{ $labels.node }}{{ else }}a GPU{{ end }}",
+    "{{ with $labels.nothing }}{{ . }}{{ else }}{{ with $value }}{{ humanize . }}{{ end }}{{ end }}",
+    '{{ if and $labels.gpu $labels.node }}both{{ end }} {{ or $labels.nothing $labels.gpu "x" }} {{ and $value 1.5 }}',
+    '{{ if or (gt $value 60.0) (eq $labels.gpu "4") }}{{ if not (lt $value 0.0) }}x{{ end }}{{ end }}',
+    '{{ "a" | eq "a" }}',
+    '{{ "43200" | humanizeDuration }} {{ humanize "-1234.5" }} {{ humanizePercentage "0.125" }}',
+    "{{ if not (eq $value $value) }}NaN{{ end }}",
+    *(
+        f'{{{{ "{address}" | stripPort }}}} {{{{ stripDomain "{address}" }}}}'
+        for address in (
+            "n-1.example.com:9100",
+            "n-1.example.com",
+            "10.0.0.1:9100",
+            "10.0.0.1",
+            "[::1]:9100",
+            "::1",
+            "a:b:c",
+            "n-1:",
+            "[n.b]:1",
+            "[]:1",
+            ":80",
+            "",
+            "fe80::1%eth0",
+            "[fe80::1%e.x]:1",
+        )
+    ),
     '{{ "a }} b" }} {{ `raw {{` }}',
 ]
 TIMESTAMPS = ["{{ $value | humanizeTimestamp }}"]
@@ -53,7 +85,8 @@ def promtool_agrees(folder: Path, cases: list[tuple[str, float]]) -> None:
     for number, (text, value) in enumerate(cases):
         selector = f'size{{value="v{values.index(repr(value))}"}}'
         rules.append({"alert": f"A{number}", "expr": f"{selector} or {selector}", "annotations": {"text": text}})
-        shown = {**LABELS, "value": f"v{values.index(repr(value))}"}
+        # No series has a label that is empty.
+        shown = {**{name: each for name, each in LABELS.items() if each}, "value": f"v{values.index(repr(value))}"}
         expected = rendered(text, shown, value)
         of_series = {name: each for name, each in shown.items() if each and name != "__name__"}
         alert = {"exp_labels": of_series, "exp_annotations": {"text": expected}}
@@ -85,6 +118,23 @@ def test_texts_are_rendered_as_promtool_does(tmp_path):
 def test_what_was_taken_is_rendered_whatever_the_value_is(value):
     for text in TEXTS + TIMESTAMPS:
         assert isinstance(rendered(text, LABELS, value), str)
+
+
+@given(
+    pieces=st.lists(
+        st.sampled_from(
+            ["{{ if $value }}", "{{ with $labels.gpu }}", "{{ else }}", "{{ else if $labels.x }}", "{{ end }}",
+             "{{ . }}", "{{ .Labels.gpu }}", "{{ $labels }}", "{{- end -}}", " x ", "{{ else with 1.5 }}",
+             '{{ range query "up" }}']
+        ),
+        max_size=12,
+    ),
+    value=VALUES,
+)  # fmt: skip
+def test_branches_are_refused_or_rendered_and_nothing_else(pieces, value):
+    text = "".join(pieces)
+    if refusal(text) is None:
+        rendered(text, LABELS, value)
 
 
 @given(text=st.text('{}|-$ value.Labelstoumnizprfw"%`()/*\\\n0', max_size=40), value=VALUES)

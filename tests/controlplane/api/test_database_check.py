@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from django.db import connection, transaction
@@ -37,6 +39,20 @@ def test_nothing_lacks_where_it_can_be_written() -> None:
 @pytest.mark.usefixtures("_read_only")
 def test_a_database_that_can_only_be_read_is_told() -> None:
     assert database_check.write() == "the database cannot be written"
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="another machine's disk")
+def test_a_disk_that_has_no_room_for_more_is_told_where_a_small_write_still_succeeds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "headworks.sqlite3"
+    file.touch()
+    monkeypatch.setitem(connection.settings_dict, "NAME", str(file))
+    used = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: used._replace(free=200_000))
+    assert database_check._full_disk() == "the database cannot be written: its disk is full"
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: used._replace(free=2_000_000))
+    assert database_check._full_disk() is None
 
 
 def test_a_database_that_another_writes_just_now_lacks_nothing() -> None:

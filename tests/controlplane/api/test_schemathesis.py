@@ -19,6 +19,7 @@ from schemathesis.core.result import Ok
 from controlplane.configs.stream import PATH as STREAM_PATH
 from tests.controlplane.conftest import Rest
 
+pytestmark = pytest.mark.long
 SCHEMA = "/api/v1/openapi.json"
 # Enough to find what falls over at once, in seconds; the same in every run.
 few = settings(

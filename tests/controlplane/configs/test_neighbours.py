@@ -102,9 +102,9 @@ def test_a_redis_that_hangs_holds_nobody_up_and_is_found_again(caplog: pytest.Lo
             wait_for(told, 10, "the other process to wake")
             with stopped(redis_id), caplog.at_level(logging.WARNING):
                 began = time.monotonic()
-                for _ in range(5):
+                for _ in range(25):
                     teller.tell()
-                assert time.monotonic() - began < 1
+                assert time.monotonic() - began < 4, "one waits 0.2 s, and not all"
                 # Not before it answers again, however long its connections stay open.
                 wait_for(lambda: caplog.text.count("by polling") == 2, 10, "the listener to notice too")
                 assert teller._away

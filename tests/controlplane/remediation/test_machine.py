@@ -13,6 +13,7 @@ from controlplane.remediation.causes import ACTIONS, REPAIRS, action_for, cause_
 from controlplane.remediation.limits import too_often, trips
 from controlplane.remediation.machine import ActSeen, Decision, EngineSeen, Seen, View, decide
 from controlplane.remediation.models import OPEN_STATES, State
+from gpu_agent.nvml.xids import XID_RULES
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 VERIFY = timedelta(minutes=2)
@@ -221,3 +222,12 @@ def test_the_table_knows_the_faults_that_need_a_repair() -> None:
     ]  # fmt: skip
     assert action_for("xid 79", {"xid 79": "support"}) == "support"
     assert set(ACTIONS.values()) >= REPAIRS
+
+
+def test_no_fault_that_the_agents_table_calls_critical_is_left_without_an_action() -> None:
+    critical = [number for number, rule in XID_RULES.items() if rule.severity == "critical"]
+    assert 149 in critical
+    assert [number for number in critical if action_for(f"xid {number}", {}) == "none"] == []
+    mended = [cause for cause, action in ACTIONS.items() if action in REPAIRS and cause.startswith("xid ")]
+    # What the documentation says of the others.
+    assert [cause for cause in mended if int(cause.removeprefix("xid ")) not in critical] == ["xid 94"]

@@ -90,6 +90,30 @@ def test_it_goes_up_at_once_and_down_only_when_the_time_is_over(pool: Rest) -> N
     assert (row.wanted, row.desired) == (4, 4)
 
 
+def came(number: float) -> None:
+    """Requests that came to the pool within the last minute, however they ended."""
+    now_ms = int(time.time()) * 1000
+    points = [(now_ms - 60_000, 5.0), (now_ms, 5.0 + number)]
+    store(store_path(), [named("headworks_gateway_requests_total", points, pool="chat")], Owner("gateway", "gw-1"))
+
+
+@pytest.mark.parametrize(("requests", "desired"), [(None, 4), (7, 4), (0, 1)])
+def test_a_pool_whose_engines_are_all_down_keeps_its_number_unless_nobody_asks_for_it(
+    pool: Rest, requests: int | None, desired: int
+) -> None:
+    now = timezone.now()
+    told(kv_reserved_tokens=280_000)
+    measure(now)
+    assert signals(pool)["desired_engines"] == 4
+    Engine.objects.update(state="down")
+    # What was wanted is too long ago to count.
+    PoolScale.objects.update(recent=[])
+    if requests is not None:
+        came(requests)
+    measure(now)
+    assert (signals(pool)["wanted_engines"], signals(pool)["desired_engines"]) == (desired, desired)
+
+
 def test_a_pool_that_starts_slowly_and_has_nothing_spare_says_so(pool: Rest) -> None:
     Engine.objects.filter(name="e1").update(facts={"start_phases_ms": {"load": 60_000, "compile": 30_000}})
     measure(timezone.now())
@@ -198,6 +222,23 @@ async def refusal(channel: grpc.aio.Channel, call: str, request: Any, answer: An
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await ask(channel, call, request, answer)
     return refused.value.code(), str(refused.value.details())
+
+
+@pytest.mark.parametrize(
+    ("signal", "target", "value", "of_target", "of_value"),
+    [("desired_engines", "1", 3, 1, 3), ("queue_seconds", "2", 2.1, 2, 3), ("kv_use_ratio", "0.8", 0.9, 0, 1)],
+)
+async def test_a_keda_that_reads_whole_numbers_alone_is_told_no_fewer(
+    answers: Answers, signal: str, target: str, value: float, of_target: int, of_value: int
+) -> None:
+    answers.signals[signal] = value
+    metadata = ref(pool="chat", signal=signal, target=target)
+    async with serving(answers) as channel:
+        spec = await ask(channel, "GetMetricSpec", metadata, GetMetricSpecResponse.FromString)
+        asked = GetMetricsRequest(scaledObjectRef=metadata, metricName=signal)
+        found = await ask(channel, "GetMetrics", asked, GetMetricsResponse.FromString)
+    assert [(each.targetSize, each.targetSizeFloat) for each in spec.metricSpecs] == [(of_target, float(target))]
+    assert [(each.metricValue, each.metricValueFloat) for each in found.metricValues] == [(of_value, value)]
 
 
 async def test_keda_is_told_the_engines_that_the_pool_should_have(answers: Answers) -> None:

@@ -171,7 +171,7 @@ async def test_a_slow_redis_does_not_make_requests_slow_and_nobody_reads_its_pas
     address = server.url.removeprefix("redis://")
     secret = {
         "HEADWORKS_GATEWAY_REDIS_URL": f"redis://gateway:hidden-word@{address}/0",
-        "HEADWORKS_GATEWAY_REDIS_ANSWER_SECONDS": "0.2",
+        "HEADWORKS_GATEWAY_REDIS_ANSWER_SECONDS": "1",
     }
     async with gateways(server, tmp_path, content, 1, **secret) as (one,):
         assert await one.call_status(chat()) == 200
@@ -180,7 +180,7 @@ async def test_a_slow_redis_does_not_make_requests_slow_and_nobody_reads_its_pas
             assert await one.call_status(chat()) == 200
             for _ in range(10):
                 assert await one.call_status(chat()) == 200
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 8, "one waits, and not ten"
             await until_mode(one, "local")
             async with one.http.get(f"{one.url}/metrics") as answer:
                 page = await answer.text()

@@ -93,6 +93,17 @@ def test_teams_shows_of_a_storm_what_a_message_may_hold():
     assert size < 28_000
 
 
+@pytest.mark.parametrize("text", ["\N{FIRE}", "*", '"', "\N{FIRE}*"])
+def test_teams_shows_less_where_its_characters_are_many_bytes(text):
+    labels = {f"{number}{text * 300}": text * 300 for number in range(20)}
+    alerts = [alert(labels=labels, summary=text * 5000, description=text * 9000) for _ in range(50)]
+    shown, size = card("changed", *alerts, alerts_more=4950, title=text * 200)
+    assert size < 28_000
+    told = sum(each.get("text", "").startswith("firing: ") for each in shown["body"])
+    assert told > 0
+    assert shown["body"][-1]["text"] == f"and {5000 - told} more"
+
+
 @pytest.mark.parametrize("channel", [slack.Slack(), teams.Teams()])
 def test_their_urls_are_secrets_that_are_judged_as_urls(channel):
     assert channel.secret_problem(FLOW, ()) is None

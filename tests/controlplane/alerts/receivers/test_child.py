@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apprise.plugins import N_MGR
 
 from controlplane.alerts.delivery_plan import Outcome, Reason
 from controlplane.alerts.receivers import child
 from controlplane.alerts.receivers.contract import Job
 from controlplane.alerts.receivers.registry import CHANNELS
 from tests.controlplane.alerts.mailing import MailServer, mail_server
-from tests.controlplane.alerts.receivers.made import NOW, message, target
+from tests.controlplane.alerts.receivers.made import NOW, alert, message, target
 from tests.controlplane.alerts.receiving import ALLOWED, HANG, Answer, on_call
 from tests.gateway.certificates import OwnCertificate
 from tests.services import free_port
@@ -123,6 +124,18 @@ def test_apprise_tells_a_service():
     assert (body["title"], body["type"]) == ("[CRITICAL] XID 79 on GPU 3", "failure")
 
 
+@pytest.mark.parametrize(("mode", "most"), [("", 32_768), ("?overflow=split", 32_768)])
+def test_what_is_too_long_for_a_service_is_cut_and_not_refused(mode, most):
+    storm = [alert(summary=f"{number} {'x' * 2000}") for number in range(50)]
+    with on_call() as receiver:
+        where = target("apprise", secret=f"json://127.0.0.1:{receiver.port}/x{mode}")
+        job = CHANNELS["apprise"].plan(message("changed", *storm), where, NOW)
+        assert isinstance(job, Job)
+        assert child.run(job).reason is Reason.TAKEN
+    assert max(len(json.loads(got.body)["message"]) for got in receiver.got) <= most
+    assert (len(receiver.got) > 1) == bool(mode)
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -202,6 +215,13 @@ def test_of_the_environment_no_secret_and_no_proxy_goes_along(monkeypatch):
     monkeypatch.setenv("HEADWORKS_FIELD_KEY", "secret")
     monkeypatch.setenv("https_proxy", "http://proxy.example")
     assert not {"HEADWORKS_FIELD_KEY", "https_proxy"} & child._environment().keys()
+
+
+def test_no_service_of_the_machine_itself_is_taken():
+    modules = {"dbus", "glib", "gnome", "macosx", "syslog", "windows"}
+    local = {schema for schema in N_MGR.schemas() if N_MGR[schema].__module__.rpartition(".")[2] in modules}
+    assert {"dbus", "gio", "syslog"} <= local
+    assert {schema for schema in local if not CHANNELS["apprise"].secret_problem(f"{schema}://x", ())} == set()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ from email.message import EmailMessage
 
 import pytest
 
+from controlplane.alerts.delivery_plan import Outcome, Reason
+from controlplane.alerts.outgoing import shown
 from controlplane.alerts.receivers.contract import Job
 from controlplane.alerts.receivers.registry import CHANNELS
 from controlplane.core.errors import Refused
@@ -35,6 +37,20 @@ def test_an_incident_is_one_thread():
 def test_an_attempt_that_comes_again_is_the_same_mail():
     assert mail("changed")["Message-ID"] == mail("changed")["Message-ID"]
     assert mail()["Auto-Submitted"] == "auto-generated"
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["wrong password pw-123456", "cHctMTIzNDU2", "AUTH PLAIN AGh3AHB3LTEyMzQ1Ng=="],
+)
+def test_the_mail_servers_password_is_shown_to_nobody_whatever_it_answers(monkeypatch, said):
+    monkeypatch.setenv("HEADWORKS_SMTP_USER", "hw")
+    monkeypatch.setenv("HEADWORKS_SMTP_PASSWORD", "pw-123456")
+    clues = CHANNELS["email"].clues(target("email", to=TO))
+    kept = shown(Outcome(Reason.REJECTED, "the mail server replied 535", said=said), clues).said
+    assert "[hidden]" in kept
+    assert "pw-123456" not in kept
+    assert "3LTEyMzQ1Ng" not in kept
 
 
 def test_it_is_read_as_text_and_as_html():

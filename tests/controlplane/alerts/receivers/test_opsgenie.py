@@ -40,6 +40,17 @@ def test_fields_are_cut_to_what_it_takes():
     assert len(body["description"]) <= 15_000
 
 
+def test_details_are_cut_to_what_it_takes_of_all_of_them():
+    labels = {"alertname": "a" * 300, "node": "n" * 900, **{f"label_{number}": "x" * 900 for number in range(30)}}
+    _, body = sent("first", alert(labels=labels))
+    assert sum(len(name) + len(value) for name, value in body["details"].items()) <= 8_000
+    assert len(body["details"]) > 5
+    assert max(map(len, body["tags"])) <= 50
+    assert len(body["entity"]) <= 512
+    _, body = sent("acknowledged", acknowledged_by="a" * 150)
+    assert len(body["user"]) <= 100
+
+
 def test_an_account_in_the_eu_has_its_own_url():
     where = target("opsgenie", "https://api.eu.opsgenie.com", "key-12345678")
     assert requests("opsgenie", message(), where)[0].url == "https://api.eu.opsgenie.com/v2/alerts"

@@ -58,6 +58,19 @@ def test_a_storm_stays_within_what_an_event_may_be():
     assert len(json.dumps(sent)) < 512_000
 
 
+@pytest.mark.parametrize("text", ["x", "\N{FIRE}"])
+def test_labels_without_end_stay_within_it_too(text):
+    labels = {f"label_{number}": text * 2000 for number in range(60)}
+    (request,) = requests(
+        "pagerduty",
+        message("changed", *[alert(labels=labels) for _ in range(50)], title=text * 200),
+        target("pagerduty", secret=KEY),
+    )
+    assert len(request.body) <= 512_000
+    details = json.loads(request.body)["payload"]["custom_details"]
+    assert len(details["alerts"]) + details["alerts_more"] == 50
+
+
 def test_an_account_in_the_eu_has_its_own_region():
     where = target("pagerduty", "https://events.eu.pagerduty.com/", KEY)
     assert requests("pagerduty", message(), where)[0].url == "https://events.eu.pagerduty.com/v2/enqueue"
