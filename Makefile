@@ -8,8 +8,9 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 IMAGE_LOCKS := deploy/docker/locks
 BENCHMARKS := config_push fairness gateway gateway_push overload quota_race telemetry agent rollout batches rules paging alert_storm web
 
-# A shell's own Python set-up must not leak into ours.
+# A shell's own Python set-up must not leak into ours. Without compiled files each process compiles all that it imports.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV DJANGO_SETTINGS_MODULE PIP_USER PIP_TARGET PIP_PREFIX
+unexport PYTHONDONTWRITEBYTECODE PYTHONOPTIMIZE
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo demo-check test lint types coverage bench pictures lock docs clean

@@ -1,4 +1,4 @@
-"""All tests, as `make test` and CI run them: everything on SQLite, then the control plane's on PostgreSQL and Redis.
+"""All tests, as `make test` and CI run them: everything on SQLite, then what uses a database on PostgreSQL and Redis.
 
 Prints the sum of both as its last line and fails if either failed.
 """

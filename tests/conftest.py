@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from functools import cache
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
-_CONTROLPLANE_TESTS = Path(__file__).parent / "controlplane"
-_DATABASE_FIXTURES = {"db", "transactional_db"}
+# Fixtures and marks of tests that use Django's database, and what starts processes on the one that a run tests.
+_DATABASE = {"django_db", "db", "transactional_db", "live_server", "live"}
+_SITES = ("tests.controlplane.configs.live", "tests.controlplane.configs.disturbed")
 # What a file of tests takes processes from; they are waited for, so such a file takes minutes.
 _PROCESSES = ("tests.services", "tests.servers", "tests.programs", "tests.demo", "tests.controlplane.configs.live",
               "tests.gateway.fleet", "tests.web.site")  # fmt: skip
@@ -29,27 +30,30 @@ _PROCESSES = ("tests.services", "tests.servers", "tests.programs", "tests.demo",
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Files that start processes come first: the last one must not be one that a single worker is busy with alone."""
+    """Files that take long come first: the last one must not be one that a single worker is busy with alone."""
     _mark(items)
     # Meanwhile they are chosen by their marks, and shuffled.
     yield
-    items.sort(key=lambda item: not _starts_processes(item))
+    items.sort(key=lambda item: not _takes_long(item))
 
 
-def _starts_processes(item: pytest.Item) -> bool:
-    module = getattr(item, "module", None)
-    return any(getattr(value, "__module__", "") in _PROCESSES for value in vars(module).values()) if module else False
+def _takes_long(item: pytest.Item) -> bool:
+    return bool(item.get_closest_marker("long")) or _takes_from(getattr(item, "module", None), _PROCESSES)
+
+
+@cache
+def _takes_from(module: object, helpers: tuple[str, ...]) -> bool:
+    """Whether a file of tests holds anything that these modules define."""
+    return module is not None and any(getattr(value, "__module__", "") in helpers for value in vars(module).values())
 
 
 def _mark(items: list[pytest.Item]) -> None:
-    """What uses Django's database, in whatever folder, belongs on both databases too."""
+    """What uses Django's database, or a site of processes on one, belongs on both databases; all else runs once."""
     for item in items:
-        uses_database = item.get_closest_marker("django_db") or _DATABASE_FIXTURES & set(
-            getattr(item, "fixturenames", ())
-        )
         if item.get_closest_marker("own_servers"):
             continue
-        if uses_database or item.path.is_relative_to(_CONTROLPLANE_TESTS):
+        asked = {*getattr(item, "fixturenames", ()), *(mark.name for mark in item.iter_markers())}
+        if asked & _DATABASE or _takes_from(getattr(item, "module", None), _SITES):
             item.add_marker(pytest.mark.controlplane)
 
 
@@ -65,25 +69,43 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
     if database["ENGINE"].endswith("sqlite3"):
         worker = os.environ.get("PYTEST_XDIST_WORKER", "only")
         database.setdefault("TEST", {})["NAME"] = str(settings.DATA_DIR / f"test-{worker}.sqlite3")
+        # As PostgreSQL's here: a commit outlives a killed process, not a power cut.
+        database["OPTIONS"]["init_command"] += "PRAGMA synchronous=OFF;"
 
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """Between tests that commit all rows go. The audit's own guard, which refuses that, is off meanwhile."""
+    from django.core.management.commands import flush
     from django.db import connection, transaction
 
     from controlplane.core.append_only import set_guard, take_guard_off
+    from controlplane.core.models import AuditEntry
 
-    flush = connection.ops.execute_sql_flush
+    def empty_what_is_filled(_style: object, tables: Iterable[str], **_options: object) -> list[str]:
+        """Instead of all hundred tables, which takes PostgreSQL longer than most tests."""
+        quoted = {table: connection.ops.quote_name(table) for table in tables}
+        asked = (f"SELECT '{table}' WHERE EXISTS (SELECT 1 FROM {name})" for table, name in quoted.items())
+        with connection.cursor() as cursor:
+            cursor.execute(" UNION ALL ".join(asked))
+            return [f"DELETE FROM {quoted[table]}" for (table,) in cursor.fetchall()]
 
-    def unguarded(statements: Iterable[str]) -> None:
+    run = connection.ops.execute_sql_flush
+
+    def unguarded(statements: list[str]) -> None:
         with transaction.atomic():
-            take_guard_off(connection)
-            flush(statements)
-            set_guard(connection)
+            if AuditEntry.objects.exists():
+                take_guard_off(connection)
+                run(statements)
+                set_guard(connection)
+            else:
+                run(statements)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connection.ops, "sql_flush", empty_what_is_filled)
         patch.setattr(connection.ops, "execute_sql_flush", unguarded)
+        # It would write Django's permissions anew, which nothing here asks for.
+        patch.setattr(flush, "emit_post_migrate_signal", lambda *_: None)
         yield
 
 

@@ -11,7 +11,11 @@ from pathlib import Path
 import psycopg
 import pytest
 import redis
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, transaction
 
+from controlplane.core import users
+from controlplane.core.changes import SYSTEM, unit_of_work
+from controlplane.core.models import AuditEntry, User
 from tests import programs
 from tests.__main__ import Totals, read_totals
 from tests.services import Process, accepts, free_port, service_binary, wait_for
@@ -99,6 +103,18 @@ def test_django_tests_the_database_of_the_profile():
         else:
             cursor.execute("PRAGMA journal_mode")
             assert cursor.fetchone()[0] == "wal"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("turn", [1, 2])
+def test_what_one_test_commits_the_next_does_not_find(turn):
+    assert not User.objects.exists()
+    assert not AuditEntry.objects.exists()
+    with unit_of_work(SYSTEM, "for a test") as unit:
+        users.create(unit, "ada", {"role": "admin", "password": "correct horse battery"})
+    assert AuditEntry.objects.exists()
+    with pytest.raises(DatabaseError, match="never changed or removed"), transaction.atomic():
+        AuditEntry.objects.all()._raw_delete(using=DEFAULT_DB_ALIAS)
 
 
 def test_redis_is_real(redis_url):
