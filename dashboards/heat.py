@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from controlplane.telemetry.query import Series
 from dashboards.charts.promql import gauge, highest, mean, mean_gauge
-from dashboards.charts.rows import Only, Query
+from dashboards.charts.rows import Matcher, Query
 from dashboards.spans import Span
 
 Value = float | None
@@ -160,10 +160,10 @@ def step_of(span: Span) -> int:
     return max(_STEP_SECONDS, math.ceil(span.seconds / COLUMNS_MAX / _STEP_SECONDS) * _STEP_SECONDS)
 
 
-def promql_of(measure: Measure, span: Span, only: Only) -> str:
+def promql_of(measure: Measure, span: Span, matchers: Sequence[Matcher]) -> str:
     """Each cell looks at its own time alone. Empty where over days nothing is recorded."""
     step_seconds = step_of(span)
-    return measure.query.over(Span("", span.seconds, step_seconds, step_seconds, span.is_recorded), only)
+    return measure.query.over(Span("", span.seconds, step_seconds, step_seconds, span.is_recorded), matchers)
 
 
 def rows_of(measure: Measure, series: Iterable[Series], times_ms: Sequence[int]) -> list[Row]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from controlplane.telemetry.promql.values import Vector
 from controlplane.telemetry.query import QueryError, range_
 from dashboards.charts import Chart, Layer, Only
+from dashboards.charts.rows import Hosts, Matcher
+from dashboards.hosts import hosts_of
 from dashboards.lines import Line, lines_of
 from dashboards.shared import Shared
 from dashboards.spans import SPANS, Span
@@ -37,23 +39,27 @@ _refused: dict[tuple[str, str], Set[str]] = {}
 
 def reading_of(layer: Layer, only: Only, span: Span, first_ms: int, last_ms: int) -> Reading:
     """The points from `first_ms` to `last_ms`, both included and on the steps of the span."""
-    key = layer.name, only, span, first_ms, last_ms
-    reading = _readings.get(key, lambda: read(layer, only, span, first_ms, last_ms))
+    hosts = hosts_of(only)
+    key = layer.name, only, hosts, span, first_ms, last_ms
+    reading = _readings.get(key, lambda: read(layer, only, span, first_ms, last_ms, hosts))
     if reading.refused and last_ms < span.newest_ms(now_ms()):
         # No later moment asks anew by itself; a viewer who tries again does.
         _readings.forget(key)
     return reading
 
 
-def read(layer: Layer, only: Only, span: Span, first_ms: int, last_ms: int) -> Reading:
-    """Ask the metric store, unshared. A chart whose series do not know a chosen label shows all of them."""
+def read(layer: Layer, only: Only, span: Span, first_ms: int, last_ms: int, hosts: Hosts = ()) -> Reading:
+    """Ask the metric store, unshared. A chart whose series do not know a chosen label shows all of them.
+
+    `hosts`: of the chosen pool, for those that know no pools and nodes.
+    """
     times_ms = list(range(first_ms, last_ms + 1, span.step_ms))
     lines: dict[str, list[Line]] = {}
     refused: dict[str, str] = {}
     parts: dict[str, Vector] = {}
     for chart in layer.charts:
         try:
-            lines[chart.name] = _lines(chart, only, span, times_ms, parts)
+            lines[chart.name] = _lines(chart, chart.chosen(span, only, hosts), span, times_ms, parts)
         except QueryError as error:
             refused[chart.name] = str(error)
     _tell(layer, span, refused)
@@ -78,10 +84,12 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _lines(chart: Chart, only: Only, span: Span, times_ms: list[int], parts: dict[str, Vector]) -> list[Line]:
+def _lines(
+    chart: Chart, matchers: Sequence[Matcher], span: Span, times_ms: list[int], parts: dict[str, Vector]
+) -> list[Line]:
     found = []
     for query in chart.queries:
-        if promql := query.over(span, chart.chosen(span, only)):
+        if promql := query.over(span, matchers):
             series = range_(promql, times_ms[0], times_ms[-1], span.step_ms, parts=parts)
             found += lines_of(chart, query, series, times_ms)
     return found

@@ -9,17 +9,18 @@ from django.urls import reverse
 
 from dashboards.asked import Asked
 from dashboards.charts import Chart
+from dashboards.charts.rows import Hosts
 
 _CURL = 'curl --fail-with-body -H "Authorization: Bearer $HEADWORKS_TOKEN"'
 
 
-def curl_lines(request: HttpRequest, chart: Chart, asked: Asked) -> str:
+def curl_lines(request: HttpRequest, chart: Chart, asked: Asked, hosts: Hosts) -> str:
     """One call for each query of the chart, and one for its values as they are drawn."""
     span = asked.span
     calls = [
         range_line(request, promql, asked, span.step_seconds)
         for query in chart.queries
-        if (promql := query.over(span, chart.chosen(span, asked.only)))
+        if (promql := query.over(span, chart.chosen(span, asked.only, hosts)))
     ]
     values = shlex.quote(request.build_absolute_uri(csv_address(chart, asked)))
     return "\n".join([*calls, " \\\n  ".join((_CURL, values))])

@@ -83,7 +83,7 @@ async def _event(asked: Asked, known_ms: int, newest_ms: int) -> bytes:
     """What came after `known_ms`, at most one span of it; made once for all who miss the same."""
     step_ms = asked.span.step_ms
     first_ms = max(known_ms // step_ms * step_ms + step_ms, asked.span.first_ms(newest_ms))
-    return await _events.aget((asked, first_ms, newest_ms), lambda: event(asked, first_ms, newest_ms))
+    return await _events.aget((asked, first_ms, newest_ms), lambda: _freed(event, asked, first_ms, newest_ms))
 
 
 def event(asked: Asked, first_ms: int, newest_ms: int) -> bytes:

@@ -13,7 +13,9 @@ from django.utils.translation import gettext_lazy
 from controlplane.fleet.models import Pool
 from dashboards.asked import Asked
 from dashboards.charts import Chart
+from dashboards.charts.rows import Hosts
 from dashboards.figures import Threshold, figure_of
+from dashboards.hosts import hosts_of
 from dashboards.marks import shown
 from dashboards.readings import reading_of
 from dashboards.shell import csv_address, curl_lines
@@ -32,6 +34,7 @@ def whole_of(asked: Asked, request: HttpRequest) -> dict[str, Any]:
     `newest_ms`; `stream`: where what follows is, empty for a time that has ended.
     """
     span, charts, newest_ms = asked.span, asked.layer.charts, asked.newest_ms
+    hosts = hosts_of(asked.only)
     reading = reading_of(asked.layer, asked.only, span, span.first_ms(newest_ms), newest_ms)
     thresholds = _promised(asked.pool)
     stream = f"{reverse('dashboards:live')}?{asked.query(layer=asked.layer_name, after=newest_ms)}"
@@ -46,17 +49,30 @@ def whole_of(asked: Asked, request: HttpRequest) -> dict[str, Any]:
             )
             for chart in charts
         },
-        "notes": {chart.name: chart.note_over(span) for chart in charts},
+        "notes": {chart.name: _note(chart, asked, hosts) for chart in charts},
         "unfiltered": {chart.name: unfiltered(chart, asked) for chart in charts},
-        "curl": {chart.name: curl_lines(request, chart, asked) for chart in charts},
+        "curl": {chart.name: curl_lines(request, chart, asked, hosts) for chart in charts},
         "csv": {chart.name: csv_address(chart, asked) for chart in charts},
         "marks": shown(asked, request),
     }
 
 
+def _note(chart: Chart, asked: Asked, hosts: Hosts) -> str:
+    note = chart.note_over(asked.span)
+    return f"{note} {of_hosts(asked.pool, hosts)}" if chart.follows_by_hosts(asked.span, asked.only) else note
+
+
+def of_hosts(pool: str, hosts: Hosts) -> str:
+    """What a chart of GPUs shows of a pool."""
+    text = _("Only nodes with engines of %(pool)s.") if hosts else _("No node holds an engine of %(pool)s.")
+    return text % {"pool": pool}
+
+
 def unfiltered(chart: Chart, asked: Asked) -> str:
     """Why a chart shows more than was chosen; empty where it does not."""
-    known = chart.labels_over(asked.span)
+    known = {*chart.labels_over(asked.span)}
+    if chart.follows_by_hosts(asked.span, asked.only):
+        known.add("pool")
     kinds = ", ".join(str(_ALL[label]) for label, _value in asked.only if label not in known)
     return _("Of all %(kinds)s: its series do not tell them apart.") % {"kinds": kinds} if kinds else ""
 

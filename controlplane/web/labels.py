@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
-
-from controlplane.web.forms.alert import AlertRouteForm, InhibitionForm, SilenceForm, WindowForm
-from controlplane.web.forms.classes import PriorityClassForm
-from controlplane.web.forms.common import PolicyForm, ScaledField, TenantForm
-from controlplane.web.forms.diagnosis import LeverPolicyForm
-from controlplane.web.forms.model import ModelForm
-from controlplane.web.forms.pool import PoolForm
-from controlplane.web.forms.receiver import FIELDS as RECEIVER_FIELDS
-from controlplane.web.forms.receiver import ReceiverForm
-from controlplane.web.forms.rules import AlertRuleForm, DurationField
-from controlplane.web.forms.session import SessionLimitsForm
 
 
 class ActionLabel(NamedTuple):
@@ -189,93 +177,6 @@ ACTOR_KINDS = {
     gettext_noop("target"),
     gettext_noop("token"),
 }
-ALERT_FORMS = (SilenceForm, WindowForm, AlertRouteForm, InhibitionForm, AlertRuleForm)
-# As in the forms. What has no form is called as in the REST call.
-FIELDS: dict[str, Any] = {
-    **{
-        name: field.label
-        for form in (*ALERT_FORMS, PoolForm, ModelForm, PriorityClassForm, SessionLimitsForm)
-        for name, field in form.base_fields.items()
-        # A scaled one is labelled with another unit than that of the value. What one form calls `max_tokens` is not
-        # what another does.
-        if not isinstance(field, ScaledField | DurationField) and name != "max_tokens"
-    },
-    **{name: field.label for name, field in TenantForm.base_fields.items()},
-    **{
-        name: LeverPolicyForm.base_fields[name].label
-        for name in (
-            "detector",
-            "lever",
-            "max_an_hour",
-            "min_confidence_permille",
-            "revert_if_not_held",
-            "stand_back_seconds",
-        )
-    },
-    "action": gettext_lazy("Act"),
-    "arguments": gettext_lazy("Arguments"),
-    "blocked": gettext_lazy("Blocked"),
-    "breaker": gettext_lazy("Breaker"),
-    "cordon_reason": gettext_lazy("Reason of the cordon"),
-    "cordoned": gettext_lazy("Cordoned"),
-    "enabled": gettext_lazy("On"),
-    "engine": gettext_lazy("Engine"),
-    "exact": gettext_lazy("Exact cache"),
-    "expires_at": gettext_lazy("Expires"),
-    "expires_at_ms": gettext_lazy("Expires"),
-    "groups": gettext_lazy("Groups"),
-    "label": gettext_lazy("Label"),
-    "min_nodes": PolicyForm.base_fields["min_nodes"].label,
-    "node": gettext_lazy("Node"),
-    "min_severity": ReceiverForm.base_fields["min_severity"].label,
-    "replaced_by": gettext_lazy("Replaced by"),
-    "resolved_at": gettext_lazy("Resolved"),
-    "semantic": gettext_lazy("Semantic cache"),
-    "send_resolved": ReceiverForm.base_fields["send_resolved"].label,
-    "state": gettext_lazy("State"),
-    "temporary": gettext_lazy("Limits for a time"),
-    "tenant": gettext_lazy("Tenant"),
-    "cascade": gettext_lazy("Ask a smaller model first"),
-    "escalate_on": gettext_lazy("Ask the rule's pools after all when"),
-    "expression": gettext_lazy("Expression (PromQL)"),
-    "fallbacks": gettext_lazy("Fallbacks"),
-    "match": gettext_lazy("Which requests"),
-    "max_max_tokens": gettext_lazy("max_tokens, below"),
-    "max_prompt_tokens": gettext_lazy("Prompt tokens, below"),
-    "min_max_tokens": gettext_lazy("max_tokens, from"),
-    "min_prompt_tokens": gettext_lazy("Prompt tokens, from"),
-    "order": gettext_lazy("Order"),
-    "pools": gettext_lazy("Pools"),
-    "reject": gettext_lazy("Or refuse, with this message"),
-    "subject": gettext_lazy("Breaker of"),
-    "subject_kind": gettext_lazy("Kind"),
-    "targets": gettext_lazy("Targets"),
-    "then": gettext_lazy("Then"),
-    "watch": gettext_lazy("What is watched"),
-    "is_active": gettext_lazy("May log in"),
-    "log_ins_ended": gettext_lazy("Log-ins ended"),
-    "password_changed": gettext_lazy("Password changed"),
-    "role": gettext_lazy("Role"),
-    "scopes": gettext_lazy("Calls"),
-    "tenants": gettext_lazy("Tenants"),
-    "user": gettext_lazy("User"),
-    "rate_limit_per_minute": ReceiverForm.base_fields["rate_limit_per_minute"].label,
-    "url": RECEIVER_FIELDS["webhook"]["url"].label,
-}
-# From which step on the way into a field goes over fields again; what is before has its name from people.
-_FIELDS_FROM = {
-    "breaker": 1, "cascade": 1, "exact": 1, "match": 1, "schedule": 2, "semantic": 1, "temporary": 1, "watch": 1,
-}  # fmt: skip
-_WITHIN: dict[str, Any] = {
-    "days": gettext_lazy("Days"),
-    "from": gettext_lazy("From"),
-    "from_minute": gettext_lazy("From"),
-    "order": gettext_lazy("Order"),
-    "owner": gettext_lazy("Given by"),
-    "reason": gettext_lazy("Reason"),
-    "until": gettext_lazy("Until"),
-    "until_minute": gettext_lazy("Until"),
-}
 # Why a node is not well, by the name in `fleet.health`: how it is said, and whether it needs a person.
 HEALTH_REASONS = {
     "never_reported": (False, gettext_noop("its agent has not reported yet")),
@@ -320,13 +221,6 @@ def argument_label(name: str) -> tuple[Any, Any]:
 
 def noun_label(noun: str) -> str:
     return _(noun) if noun in NOUNS else noun
-
-
-def place_label(place: Sequence[str]) -> str:
-    """The way to a value within its object; its first step is a field, and of some fields later steps are too."""
-    fields_from = _FIELDS_FROM.get(place[0], len(place))
-    within = (str(_WITHIN.get(step) or FIELDS.get(step, step)) for step in place[fields_from:])
-    return " › ".join([str(FIELDS.get(place[0], place[0])), *place[1:fields_from], *within])
 
 
 def entry_label(kind: str) -> str:

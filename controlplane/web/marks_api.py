@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest
+from django.utils import timezone
 from ninja import Query, Router, Schema
 from pydantic import Field
 
@@ -20,10 +22,10 @@ _SPAN_MAX_DAYS = 366
 
 
 class Asked(Schema):
-    """`from` and `to` are words of Python."""
+    """`from` is a word of Python."""
 
     first: f.Moment = Field(alias="from", description="ISO 8601 with a zone, such as 2030-01-31T12:00:00Z.")
-    last: f.Moment = Field(alias="to", description="Marks up to this moment.")
+    last: f.Moment | None = Field(None, alias="to", description="Marks up to this moment; without it up to now.")
     kind: Literal["revision", "cordon", "incident", "rollout", ""] = Field("", description="Of this kind alone.")
 
 
@@ -40,16 +42,17 @@ def list_marks(
     Of a pool, a node or a tenant: those that are about it or about none. `cut`: the kinds that were more than 500, of
     which the newest are told.
     """
-    f.refuse_if(_problems(asked))
+    last = asked.last or timezone.now()
+    f.refuse_if(_problems(asked.first, last))
     only = {label: name for label, name in (("pool", pool), ("node", node), ("tenant", tenant)) if name}
-    found = marks.read(f.epoch_ms(asked.first), f.epoch_ms(asked.last))
+    found = marks.read(f.epoch_ms(asked.first), f.epoch_ms(last))
     told = [mark for mark in found.found if mark.within(only) and asked.kind in ("", mark.kind)]
     return {"items": [mark.document() for mark in told], "cut": sorted(found.cut)}
 
 
-def _problems(asked: Asked) -> list[Problem]:
-    if asked.first >= asked.last:
+def _problems(first: datetime, last: datetime) -> list[Problem]:
+    if first >= last:
         return [Problem("/from", "not_before", "must be before `to`")]
-    if (asked.last - asked.first).days > _SPAN_MAX_DAYS:
+    if (last - first).days > _SPAN_MAX_DAYS:
         return [Problem("/from", "too_long", f"must be at most {_SPAN_MAX_DAYS} days before `to`")]
     return []

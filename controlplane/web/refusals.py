@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy
 
 from controlplane.core import fields
 from controlplane.tenants.services.schedule import CLOCK_TIME_SAYS
+from controlplane.web.shown.spoken import spoken
 from wire.problems import Problem
 
 _BOUND = re.compile(r"Expected `int` (>=|<=) (-?\d+)")
@@ -19,6 +20,7 @@ _ACTS = {
     "no_node": gettext_lazy("The engine has no node whose agent could act on it."),
     "too_many": gettext_lazy("Too many acts of this node are open. Wait for them, or cancel some."),
 }
+_NOT_ALLOWED = re.compile(r"the policy of node '(.*)' does not allow (.*) on '(.*)'")
 _MISSING = re.compile(r"(?:model|priority class|session limits|cache policy) '(.*)' does not exist")
 
 
@@ -49,4 +51,11 @@ def sentence(problem: Problem) -> str:
         return _("People of a tenant may lower its limits, no more. Ask an operator of the whole fleet.")
     if problem.rule in _ACTS:
         return str(_ACTS[problem.rule])
-    return f"{problem.message} ({problem.rule})"
+    if problem.rule == "not_allowed" and (lacking := _NOT_ALLOWED.fullmatch(problem.message)):
+        text = _(
+            "The policy of node %(node)s does not allow %(acts)s on %(engine)s. Name it there under engines, "
+            "%(engine)s, allow: in the file that HEADWORKS_AGENT_POLICY_FILE of the node's agent names. Then start the "
+            "agent anew."
+        )
+        return text % {"node": lacking[1], "acts": lacking[2], "engine": lacking[3]}
+    return f"{spoken(problem.message)} ({problem.rule})"

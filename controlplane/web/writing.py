@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -56,9 +57,16 @@ def rehearse(caller: Caller, action: Action) -> Rehearsal:
     return Rehearsal(shown, differences.digest(unit.changes), warnings, patch)
 
 
-def carry_out(caller: Caller, reason: str, digest: str, action: Action) -> UnitOfWork:
-    """Run `action` and keep it, if it does what was rehearsed. Raises Refused; ChangedMeanwhile where it does not."""
+def carry_out(
+    caller: Caller, reason: str, digest: str, action: Action, change_id: uuid.UUID | None = None
+) -> UnitOfWork:
+    """Run `action` and keep it, if it does what was rehearsed. Raises Refused; ChangedMeanwhile where it does not.
+
+    `change_id` becomes the name of the change, which is made once. Raises MadeAlready.
+    """
     with unit_of_work(caller.actor, reason) as unit:
+        if change_id is not None:
+            _name_once(unit, change_id)
         action(unit)
         if differences.digest(unit.changes) != digest:
             raise ChangedMeanwhile("someone changed this meanwhile; below is what applying would do now")
@@ -68,13 +76,16 @@ def carry_out(caller: Caller, reason: str, digest: str, action: Action) -> UnitO
 def make_secret(caller: Caller, form: SecretForm, make: Callable[[UnitOfWork], str]) -> tuple[UnitOfWork, str]:
     """Run `make`, which gives a secret, as the change that the form names. The form is valid.
 
-    Raises Refused; MadeAlready where there is that change. One unit of work runs at a time, so of the same form sent
-    twice at once one is carried out.
+    Raises Refused; MadeAlready where there is that change.
     """
-    form_id = form.cleaned_data["form_id"]
     with unit_of_work(caller.actor, form.cleaned_data["reason"]) as unit:
-        if AuditEntry.objects.filter(change_id=form_id).exists():
-            raise MadeAlready("this form was carried out already")
-        unit.change_id = form_id
+        _name_once(unit, form.cleaned_data["form_id"])
         secret = make(unit)
     return unit, secret
+
+
+def _name_once(unit: UnitOfWork, change_id: uuid.UUID) -> None:
+    """One unit of work runs at a time, so of the same form sent twice at once one is carried out."""
+    if AuditEntry.objects.filter(change_id=change_id).exists():
+        raise MadeAlready("this form was carried out already")
+    unit.change_id = change_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -16,13 +17,23 @@ Text = Promise | str
 Look = Literal["drawn", "dotted", "dashed"]
 # What a viewer chose, as pairs of a label and its value.
 Only = tuple[tuple[str, str], ...]
+# Names of the nodes that hold the engines of the pool that was chosen.
+Hosts = tuple[str, ...]
+# A label, and its value or each that it may have.
+Matcher = tuple[str, str | Hosts]
 FILTERS = ("pool", "tenant", "node")
 WINDOW, ONLY = "$window", "$only"
 
 
-def matchers_of(only: Iterable[tuple[str, str]]) -> str:
+def matchers_of(matchers: Iterable[Matcher]) -> str:
     """As they stand within the braces of a selector."""
-    return ",".join(f"{label}={json.dumps(value, ensure_ascii=False)}" for label, value in only)
+    return ",".join(label + _condition(value) for label, value in matchers)
+
+
+def _condition(value: str | Hosts) -> str:
+    if isinstance(value, str):
+        return f"={json.dumps(value, ensure_ascii=False)}"
+    return f"=~{json.dumps('|'.join(map(re.escape, value)), ensure_ascii=False)}"
 
 
 def written(promql: str, window: str, matchers: str) -> str:
@@ -44,9 +55,12 @@ class Query:
     stat: Text = ""
     look: Look = "drawn"
 
-    def over(self, span: Span, only: Only = ()) -> str:
-        """Empty where a span is drawn from recorded series and nothing records this."""
-        return written(self.recorded if span.is_recorded else self.promql, f"{span.window_seconds}s", matchers_of(only))
+    def over(self, span: Span, matchers: Sequence[Matcher] = ()) -> str:
+        """Empty where nothing records this and a span is drawn from recorded series, and where nothing can match."""
+        if not all(value for _label, value in matchers):
+            return ""
+        promql = self.recorded if span.is_recorded else self.promql
+        return written(promql, f"{span.window_seconds}s", matchers_of(matchers))
 
 
 @dataclass(frozen=True)
@@ -96,9 +110,15 @@ class Chart:
             return self.recorded_takes
         return self.takes
 
-    def chosen(self, span: Span, only: Only) -> Only:
+    def follows_by_hosts(self, span: Span, only: Only) -> bool:
+        """Whether its series know the chosen pool only by the nodes that hold the pool's engines."""
+        labels = self.labels_over(span)
+        return "pool" in dict(only) and "pool" not in labels and "node" in labels
+
+    def chosen(self, span: Span, only: Only, hosts: Hosts) -> tuple[Matcher, ...]:
         """Of what a viewer chose, what its series know."""
-        return tuple(pair for pair in only if pair[0] in self.labels_over(span))
+        known = tuple(pair for pair in only if pair[0] in self.labels_over(span))
+        return (*known, ("node", hosts)) if self.follows_by_hosts(span, only) else known
 
 
 @dataclass(frozen=True)

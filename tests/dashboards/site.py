@@ -38,6 +38,9 @@ class Fleet:
             GATEWAY: _enrol(rest, "gateway", GATEWAY),
             **{node: _enrol(rest, "node", node) for node in NODES},
         }
+        for node, pool in zip(NODES, cycle(fleet.POOLS), strict=False):
+            where = {"node": node, "pool": pool, "url": f"http://{node}:8000"}
+            rest.post("/engines", {"name": f"{node}-vllm", "served_model": "llama", **where})
 
     def catch_up(self) -> int:
         """Push everything since the last time, or of the last hour, up to now; answers the newest moment (ms)."""

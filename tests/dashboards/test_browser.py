@@ -328,12 +328,31 @@ def test_charts_that_did_not_come_say_so_and_come_when_asked_again(site: Site, f
 
 
 def test_a_pool_and_a_node_can_be_chosen(site: Site, fleet: Fleet, open_page: OpenPage) -> None:
+    """Charts of GPUs follow a pool by the nodes of its engines."""
     page = open_page("vera")
-    page.goto(f"{site.url}/dashboards/engines/?span=1h&node=rack1-gpu02")
-    page.get_by_label("Pool").select_option("summaries")
-    page.wait_for_url("**/dashboards/engines/?pool=summaries&node=rack1-gpu02&span=1h")
-    wait_for(lambda: drawn(page, "power"), DEADLINE_SECONDS, "a drawn chart")
-    assert [line["name"] for line in drawn(page, "power")] == ["rack1-gpu02"]
+    for node, pool, address, names in (
+        ("", "chat", "pool=chat&span=1h", ["rack1-gpu01", "rack1-gpu03"]),
+        ("rack1-gpu02", "summaries", "pool=summaries&node=rack1-gpu02&span=1h", ["rack1-gpu02"]),
+    ):
+        page.goto(f"{site.url}/dashboards/engines/?span=1h&node={node}")
+        page.get_by_label("Pool").select_option(pool)
+        page.wait_for_url(f"**/dashboards/engines/?{address}")
+        wait_for(lambda: drawn(page, "power"), DEADLINE_SECONDS, "a drawn chart")
+        assert [line["name"] for line in drawn(page, "power")] == names
+
+
+def test_a_phone_has_what_is_seldom_chosen_folded_unless_it_was(site: Site, fleet: Fleet, open_page: OpenPage) -> None:
+    page = open_page("vera", viewport={"width": 390, "height": 844})
+    page.goto(f"{site.url}/dashboards/?span=1h")
+    cordons, fold = page.get_by_label("Cordons"), page.locator(".more-choices summary")
+    expect(cordons).to_be_hidden()
+    fold.click()
+    expect(cordons).to_be_checked()
+    page.goto(f"{site.url}/dashboards/?span=1h&hide=cordon")
+    expect(cordons).to_be_visible()
+    expect(cordons).not_to_be_checked()
+    page.set_viewport_size({"width": 1280, "height": 800})
+    expect(fold).to_be_hidden()
 
 
 def test_the_page_is_turkish_for_who_reads_turkish(site: Site, fleet: Fleet, open_page: OpenPage) -> None:

@@ -18,6 +18,7 @@ from controlplane.telemetry.store.writer import Owner
 from dashboards import readings
 from dashboards.charts import CHARTS, LAYERS, Only
 from dashboards.charts.engines import ENGINES
+from dashboards.charts.rows import Hosts
 from dashboards.charts.statuses import CAPACITY, LIMITS
 from dashboards.lines import Line, folded
 from dashboards.spans import SPANS, Span
@@ -42,10 +43,10 @@ def an_hour(fill: Callable[[Iterable[Series]], None]) -> Mapping[str, list[Line]
     return lines_of(SPAN, SPAN.first_ms(NOON_MS))
 
 
-def lines_of(span: Span, first_ms: int, only: Only = ()) -> Mapping[str, list[Line]]:
+def lines_of(span: Span, first_ms: int, only: Only = (), hosts: Hosts = ()) -> Mapping[str, list[Line]]:
     found: dict[str, list[Line]] = {}
     for layer in LAYERS:
-        reading = readings.read(layer, only, span, first_ms, NOON_MS)
+        reading = readings.read(layer, only, span, first_ms, NOON_MS, hosts)
         assert reading.refused == {}
         found |= {chart.name: folded(chart, reading.lines[chart.name]) for chart in layer.charts}
     return found
@@ -62,7 +63,7 @@ def test_every_chart_has_an_answer_from_what_gateways_and_agents_push(
 
 def test_the_numbers_are_those_of_the_fleet(fill: Callable[[Iterable[Series]], None]) -> None:
     an_hour(fill)
-    charts = lines_of(SPAN, SPAN.first_ms(NOON_MS), (("pool", "chat"),))
+    charts = lines_of(SPAN, SPAN.first_ms(NOON_MS), (("pool", "chat"),), ("n-1",))
     assert {line.name for line in charts["tokens"]} == {"search", "support-bot"}
     assert {line.name for line in charts["requests"]} >= {"ok", "failed · engine_lost", "refused · tpm_limit"}
     assert {line.name for line in charts["over_limits"]} == {"tpm_limit"}
@@ -93,6 +94,23 @@ def test_a_choice_leaves_lines_that_know_nothing_of_it(
     fill(fleet.node_series("n-2", "chat", range(NOON_MS - 600_000, NOON_MS + 1, 15_000)))
     an_hour(fill)
     assert {line.name for line in lines_of(SPAN, NOON_MS, (only,))[chart]} == names
+
+
+def test_charts_of_gpus_follow_a_pool_by_the_nodes_of_its_engines(fill: Callable[[Iterable[Series]], None]) -> None:
+    """A name is a name, whatever a regular expression would make of it."""
+    for node in ("n.2", "n-2", "n+3"):
+        fill(fleet.node_series(node, "chat", range(NOON_MS - 600_000, NOON_MS + 1, 15_000)))
+    an_hour(fill)
+
+    def names(*hosts: str, node: str = "") -> dict[str, set[str]]:
+        only = (("pool", "chat"), *([("node", node)] if node else []))
+        found = lines_of(SPAN, NOON_MS, only, hosts)
+        return {chart: {line.name for line in found[chart]} for chart in ("compute", "vram", "temperature", "xids")}
+
+    assert set(map(frozenset, names("n.2", "n+3").values())) == {frozenset({"n.2", "n+3"})}
+    assert set(map(frozenset, names("n.2", "n+3", node="n.2").values())) == {frozenset({"n.2"})}
+    assert not any(names("n.2", node="n-1").values())
+    assert not any(names().values())
 
 
 # What the small fleet has of each.

@@ -16,7 +16,7 @@ from django.test import AsyncClient, Client
 from django.urls import URLPattern
 
 from controlplane.core.models import Role, User
-from controlplane.fleet.models import Model, Pool
+from controlplane.fleet.models import Engine, Model, Node, Pool
 from dashboards import dash_app, urls
 from dashboards.charts import CHARTS, LAYERS, Layer
 from dashboards.readings import now_ms
@@ -201,9 +201,24 @@ def test_what_was_chosen_stands_in_the_call(viewer: Client) -> None:
 def test_a_chart_that_shows_more_than_was_chosen_says_so(viewer: Client) -> None:
     said = ask(viewer, "?span=1h&pool=chat&node=n-1", LAYERS[2])["unfiltered"]
     assert said["kv"] == ""
-    assert said["compute"] == "Of all pools: its series do not tell them apart."
+    assert said["compute"] == ""
     over_days = ask(viewer, "?span=7d&pool=chat&node=n-1", LAYERS[2])["unfiltered"]
     assert over_days["in_engines"] == "Of all nodes: its series do not tell them apart."
+
+
+def test_charts_of_gpus_say_whose_nodes_they_show(viewer: Client) -> None:
+    model = Model.objects.create(name="llama", max_context_tokens=4096)
+    pool, node = Pool.objects.create(name="chat", model=model), Node.objects.create(name="n.1")
+    Pool.objects.create(name="spare", model=model)
+    for name in ("a", "b"):
+        Engine.objects.create(name=name, node=node, pool=pool, url=f"http://{name}:1", served_model="llama")
+    of_chat, of_spare = (ask(viewer, f"?span=15m&pool={name}", LAYERS[2]) for name in ("chat", "spare"))
+    assert of_chat["notes"]["power"].endswith("Only nodes with engines of chat.")
+    assert r"""{node=~"n\\.1"}""" in of_chat["curl"]["power"]
+    assert of_spare["notes"]["power"].endswith("No node holds an engine of spare.")
+    assert "query_range" not in of_spare["curl"]["power"]
+    assert "/dashboards/power.csv?span=15m&pool=spare" in of_spare["curl"]["power"]
+    assert not {**of_chat["unfiltered"], **of_spare["unfiltered"]}["power"]
 
 
 def test_a_time_that_has_ended_is_not_live(viewer: Client) -> None:

@@ -15,6 +15,7 @@ from django.db import connections
 from django.test import AsyncClient
 
 from controlplane.core.models import Role, User
+from controlplane.fleet.models import Engine, Model, Node, Pool
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
 from controlplane.web.live import Board
@@ -153,14 +154,20 @@ async def test_no_more_than_the_span_is_sent_whatever_is_asked(
     await viewer.close()
 
 
-async def test_the_points_are_those_of_the_store_and_of_what_was_chosen(process: Process, client: AsyncClient) -> None:
+@pytest.mark.parametrize("chosen", ["node=n-2", "pool=chat"])
+async def test_the_points_are_those_of_the_store_and_of_what_was_chosen(
+    process: Process, client: AsyncClient, chosen: str
+) -> None:
     def fill() -> None:
+        model = Model.objects.create(name="llama", max_context_tokens=4096)
+        pool, node = Pool.objects.create(name="chat", model=model), Node.objects.create(name="n-2")
+        Engine.objects.create(name="e", node=node, pool=pool, url="http://h:1", served_model="llama")
         samples = [(NOON_MS - 3_000, 61.0)]
         hot = [named("DCGM_FI_DEV_GPU_TEMP", samples, node=node, gpu="0") for node in ("n-1", "n-2")]
         store(store_path(), hot, Owner("node", "n-1"))
 
     await sync_to_async(fill)()
-    viewer = Viewer(await client.get(f"{LIVE}?layer=engines&after={NOON_MS - 10_000}&node=n-2"))
+    viewer = Viewer(await client.get(f"{LIVE}?layer=engines&after={NOON_MS - 10_000}&{chosen}"))
     _moment, points = await viewer.next_points()
     assert points["lines"]["temperature"] == {"n-2|drawn": {"y": [None, 61.0], "notes": ["–", "61"]}}
     await viewer.close()
@@ -173,7 +180,7 @@ async def test_fifty_viewers_cost_one_reading(
     original = readings.read
 
     def counted(*arguments: Any) -> Any:
-        read.append(arguments[-2:])
+        read.append(arguments[3:5])
         return original(*arguments)
 
     monkeypatch.setattr(readings, "read", counted)
@@ -228,9 +235,9 @@ async def test_no_wait_outlasts_the_process(process: Process, monkeypatch: pytes
 
 async def test_a_wait_ends_when_the_next_point_may_be_there(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "LOOK_SECONDS", 60)
-    process.now_ms = SPAN.next_at_ms(process.now_ms) - 20
     async with process.board.viewed():
         told = await process.wait(b"", Asked(SPAN))
+        process.now_ms = SPAN.next_at_ms(process.now_ms) - 20
         assert await asyncio.wait_for(process.wait(told or b"", Asked(SPAN)), 4) is None
 
 

@@ -32,6 +32,8 @@ LOOKS: dict[str, dict[str, Any]] = {
 SETTLED = """() => document.fonts.status === "loaded" && !document.querySelector(".htmx-request")
     && [...document.querySelectorAll(".graph")].every((chart) => chart.querySelector(".main-svg"))
     && !document.querySelector("#live.none")"""
+# A page of charts as high as all of them is drawn anew, on a machine that may do other things too.
+_SLOW_MS = 120_000
 Shoot = Callable[[str], None]
 
 
@@ -56,7 +58,7 @@ def open_page(page: Page, site: Site, path: str) -> None:
     answer = page.goto(f"{site.url}{path}")
     assert answer is not None
     assert answer.status == 200, f"{path} answers {answer.status}"
-    page.wait_for_function(SETTLED)
+    page.wait_for_function(SETTLED, timeout=_SLOW_MS)
 
 
 def main(out: Path) -> None:
@@ -147,7 +149,7 @@ def in_look(browser: Browser, out: Path, look: str, options: dict[str, Any]) -> 
         window: ViewportSize = options["viewport"]
         height = page.evaluate("() => document.documentElement.scrollHeight")
         page.set_viewport_size({**window, "height": max(height, window["height"])})
-        page.screenshot(path=out / f"{name}-{look}.png")
+        page.screenshot(path=out / f"{name}-{look}.png", timeout=_SLOW_MS)
         page.set_viewport_size(window)
 
     yield page, shoot

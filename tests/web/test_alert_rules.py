@@ -137,7 +137,7 @@ def test_an_operator_changes_a_rule_and_sees_what_changes(operator: Client, full
         ({"for_ms": "5"}, "give a duration"),
         ({"labels": "- a"}, "Give one name and its text"),
         ({"labels": "a: ["}, "no YAML"),
-        ({"annotations": 'summary: "{{ query }}"'}, "query is not known here"),
+        ({"annotations": 'summary: "{{ query }}"'}, "query takes one text"),
         ({"name": "a b"}, "the first a letter"),
     ],
 )
@@ -162,6 +162,16 @@ def test_a_rule_file_is_imported_with_what_it_changes_shown_before(operator: Cli
     applied(operator, "/rules-import/", {"rule_file": FILE})
     assert rule_files.document()["groups"][0]["rules"][0]["alert"] == "Full"
     assert "Nothing would change." in reviewed(operator, "/rules-import/", {"rule_file": FILE})
+
+
+def test_what_is_not_known_of_an_imported_file_is_left_out_and_told(operator: Client) -> None:
+    file = {"rule_file": FILE + "  - {alert: Watchdog, expr: vector(1), labels: {severity: none}}\n"}
+    assert "not 'none'" in reviewed(operator, "/rules-import/", file, 422)
+    page = reviewed(operator, "/rules-import/", {**file, "skip": "on"})
+    assert "Watchdog" in page
+    assert "skip=true" in page
+    applied(operator, "/rules-import/", {**file, "skip": "on"})
+    assert [rule.name for rule in Rule.objects.all()] == ["Full"]
 
 
 @pytest.mark.parametrize(

@@ -243,8 +243,8 @@ def test_many_engines_and_pools_take_few_queries(
     for number in range(20):
         add_engine(f"e{number}", None)
     write(lambda unit: [POOLS.create(unit, f"p{number}", {"model": MODEL}) for number in range(20)])
-    # Seven nouns, the frame's, and the log-in.
-    with django_assert_max_num_queries(17):
+    # Eight nouns, the frame's four, and the log-in.
+    with django_assert_max_num_queries(14):
         page(viewer)
 
 

@@ -68,7 +68,7 @@ def test_hits_savings_and_wrong_hits_stand_by_tenant_and_model(own_store: Path, 
         },
     )
     answer = viewer.get(CACHES)
-    (line,) = answer.context["caches_now"].hits
+    (line,) = answer.context["caches_now"].hits.first
     # Counters are drawn out to the window's ends.
     assert (line.lookups, line.percent, line.wrong) == (pytest.approx(400, rel=0.02), pytest.approx(25, rel=0.02), 5)
     # Of 400 tokens a request, a hundred times.

@@ -37,11 +37,12 @@ def shown(client: Client, query: str) -> list[str]:
 
 def test_nodes_are_found_by_health_pool_and_text(viewer: Client) -> None:
     node("rack-1", engines=["llama-a"], lost=[0])
-    node("rack-2", driver_version="580.2")
+    node("rack-2", driver_version="580.2", cuda_version="12.8")
     node("rack-3", reported_at=timezone.now() - timedelta(hours=1))
     assert shown(viewer, "?health=degraded") == ["rack-1"]
     assert shown(viewer, "?pool=chat") == ["rack-1"]
-    assert shown(viewer, "?q=580.2") == ["rack-2"]
+    assert shown(viewer, "?q=580.2") == shown(viewer, "?q=12.8") == ["rack-2"]
+    assert "CUDA 12.8" in viewer.get(FLEET).content.decode()
     assert shown(viewer, "?q=LLAMA-A") == ["rack-1"]
     assert shown(viewer, "?q=rack&health=lost") == ["rack-3"]
     assert shown(viewer, "?q=h100") == ["rack-3", "rack-1", "rack-2"]

@@ -167,6 +167,17 @@ def test_the_call_gives_what_the_charts_mark(rack: str, asked: Callable[..., Any
     assert [item["kind"] for item in asked(node="rack-2").json()["items"]] == ["revision"]
 
 
+def test_without_an_end_it_is_now(rack: str, rest_of: Callable[[Role | None], Rest]) -> None:  # noqa: F811
+    with unit_of_work(VERA, "a fan is loud") as unit:
+        NODES.cordon(unit, rack)
+    rest = rest_of(Role.VIEWER)
+    begin = iso(timezone.now() - timedelta(hours=1))
+    assert [item["kind"] for item in rest.get(f"/marks?from={begin}").json()["items"]] == ["cordon"]
+    future = rest.get(f"/marks?from={iso(timezone.now() + timedelta(hours=1))}")
+    assert future.status_code == 422
+    assert rest.get("/marks").status_code == 422
+
+
 @pytest.mark.parametrize(
     ("query", "place"),
     [

@@ -12,7 +12,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.fleet.models import Engine, Pool
+from controlplane.fleet.models import Engine, Node, Pool
 from controlplane.fleet.services import ENGINES, POOLS
 from controlplane.rollouts import asked
 from controlplane.rollouts.models import Kind, Rollout
@@ -168,6 +168,21 @@ def test_spares_are_chosen_of_those_that_are_out_of_service(pool: str, admin: Cl
     assert 'value="llama-b"' in (page := admin.get(address_of("from_spare", pool)).content.decode())
     assert 'value="llama-a"' not in page
     assert 'value="llama-b"' not in admin.get(address_of("to_spare", pool)).content.decode()
+    # The only one is meant.
+    assert filled(admin, address_of("from_spare", pool))["engines"] == ["llama-b"]
+    write(lambda unit: ENGINES.hold_out(unit, "llama-a", "rollout 998"))
+    assert "engines" not in filled(admin, address_of("from_spare", pool))
+
+
+def test_a_policy_that_does_not_allow_it_is_said_with_where_it_is_written(pool: str, admin: Client) -> None:
+    Node.objects.update(allowed_acts={"llama-a": ["drain"]})
+    address = address_of("rolling_restart", pool)
+    assert "HEADWORKS_AGENT_POLICY_FILE" in admin.get(address).content.decode()
+    answer = admin.post(address, {**filled(admin, address), "engines": ["llama-a"], "step": "review"})
+    assert answer.status_code == 422
+    [said] = answer.context["form"].errors["engines"]
+    assert "does not allow restart on llama-a" in said
+    assert "HEADWORKS_AGENT_POLICY_FILE" in said
 
 
 def test_the_way_to_it_is_shown_to_admins_alone(pool: str, admin: Client, operator: Client) -> None:

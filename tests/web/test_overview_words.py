@@ -13,6 +13,7 @@ NAMES = st.text(alphabet="abcdefgh", min_size=1, max_size=4)
 SEEN = st.builds(
     Seen,
     pools=st.dictionaries(NAMES, st.sampled_from(pool_words.STATES), max_size=5),
+    out=st.integers(0, 3),
     firing=st.dictionaries(st.sampled_from(["critical", "warning", "info"]), st.integers(1, 9)),
     targets=st.integers(0, 9),
     refusing=st.lists(NAMES, max_size=5),
@@ -55,6 +56,11 @@ def test_each_pool_with_trouble_is_counted_in_one_of_them(seen: Seen) -> None:
         (
             Seen(pools={"a": "ok", "b": "empty"}, targets=3),
             "2 pools without trouble, no incident fires, 3 targets run the newest configuration",
+        ),
+        (
+            Seen(pools={"a": "ok"}, targets=1, out=2),
+            "1 pool without trouble, no incident fires, 1 target runs the newest configuration, "
+            "2 engines kept out of service",
         ),
         (Seen(pools={"a": "down", "b": "missed", "c": "tight"}), "down: a; promises missed: b; tight: c"),
         (Seen(pools={"a": "stale", "b": "unmeasured"}), "stale readings: a; not measured: b"),

@@ -108,7 +108,7 @@ def test_a_pasted_config_is_planned_with(viewer: Client) -> None:
         ({"prompt": "mean=NaN"}, "is no whole number"),
         ({"prompt": "p95=9"}, "two percentiles at least"),
         ({"prefill_tokens_per_second": "nan", "decode_tokens_per_second": "5"}, "Enter a number"),
-        ({"lengths": "measured:"}, "no answered request was counted"),
+        ({"lengths": "measured"}, "no answered request was counted"),
         ({"tensor_parallel": "3"}, "does not share out 64 attention heads"),
     ],
 )
@@ -170,8 +170,8 @@ def test_a_pool_fills_in_its_model_gpus_and_settings(chat: str, viewer: Client) 
     page = viewer.get(f"/planner/?pool={chat}").content.decode()
     expected = {
         "model": LLAMA, "weights": "fp8", "kv_cache_dtype": "bf16", "context_tokens": "16000", "gpus": "fleet:rack-1",
-        "utilisation_permille": "85", "tensor_parallel": "2", "pipeline_parallel": "", "lengths": "measured:chat",
-        "rates": "chat", "tpot_slo_ms": "80", "compare_model": LLAMA,
+        "utilisation_permille": "85", "tensor_parallel": "2", "pipeline_parallel": "", "lengths": "measured",
+        "measured_pool": "chat", "rates": "chat", "tpot_slo_ms": "80", "compare_model": LLAMA,
     }  # fmt: skip
     assert {name: chosen(page, name) for name in expected} == expected
     assert "paste its config.json" not in page
@@ -269,6 +269,6 @@ def test_measured_lengths_are_asked_for_of_a_pool_and_a_tenant(chat: str, viewer
         minute=minute, tenant="acme", pool="chat", arrivals=5, prompt_tokens=counted, output_tokens=counted
     )  # fmt: skip
     sketches.take("edge-1", [sketch], now_ms=minute)
-    page = sent(viewer, lengths="measured:chat", tenant="acme", days="1")
+    page = sent(viewer, lengths="measured", measured_pool="chat", tenant="acme", days="1")
     assert body_of(page)["lengths"] == {"measured": {"pool": "chat", "tenant": "acme", "days": 1}}
     assert "It fits" in page

@@ -60,9 +60,25 @@ def names(facts: Facts, reading: Reading) -> list[str]:
 
 
 def test_a_pool_is_said_in_one_sentence() -> None:
-    assert sentence(WELL) == "31 % of KV left, queue 0.4 s, engine time 1.2 s"
+    assert sentence(WELL, Engines(up=2)) == "31 % of KV left, queue 0.4 s, engine time 1.2 s"
     with override("tr"):
-        assert sentence(WELL) == "KV'de %31 boş, kuyruk 0,4 sn, motor süresi 1,2 sn"
+        assert sentence(WELL, Engines(up=2)) == "KV'de %31 boş, kuyruk 0,4 sn, motor süresi 1,2 sn"
+
+
+@pytest.mark.parametrize(
+    ("engines", "said"),
+    [
+        (Engines(up=2, out=1), ", 1 of 3 engines kept out of service"),
+        (Engines(unknown=1, out=2), ", 2 of 3 engines kept out of service"),
+        # That is why it is down.
+        (Engines(down=1, out=1), ""),
+        (Engines(up=1, down=1), ""),
+    ],
+)
+def test_engines_that_are_kept_out_are_said_and_are_no_trouble_while_others_serve(engines: Engines, said: str) -> None:
+    assert sentence(WELL, engines) == f"31 % of KV left, queue 0.4 s, engine time 1.2 s{said}"
+    assert sentence(Reading(), engines) == f"nothing is measured{said}"
+    assert not said or names(replace(POOL, engines=engines), WELL) == []
 
 
 def test_a_pool_that_is_well_has_no_reason() -> None:
@@ -81,7 +97,7 @@ def test_trouble_has_a_reason_that_can_be_said_and_the_gravest_is_the_state(fact
 
 @given(FACTS, READINGS)
 def test_what_was_not_measured_is_never_said_as_a_number(facts: Facts, reading: Reading) -> None:
-    said = sentence(replace(reading, kv_left_ratio=None, queue_seconds=None, engine_seconds=None))
+    said = sentence(replace(reading, kv_left_ratio=None, queue_seconds=None, engine_seconds=None), Engines())
     assert not any(character.isdigit() for character in said.replace(f"{WINDOW_SECONDS // 60} minutes", ""))
     assert "not measured" in said or said == "nothing is measured"
 
@@ -144,7 +160,7 @@ def test_one_unlucky_request_of_a_quiet_night_is_no_trouble() -> None:
 
 def test_without_requests_it_says_so_instead_of_missing_times() -> None:
     idle = Reading(kv_left_ratio=1.0, requests_per_second=0.0, age_seconds=3.0)
-    assert sentence(idle) == "100 % of KV left, no request in 5 minutes"
+    assert sentence(idle, Engines(up=1)) == "100 % of KV left, no request in 5 minutes"
     assert reasons(POOL, idle) == []
 
 

@@ -34,7 +34,7 @@ def test_without_any_it_says_what_would_show(viewer: Client) -> None:
 def test_it_shows_how_far_a_repair_is_and_offers_what_the_role_may(viewer: Client, operator: Client) -> None:
     node("rack-1")
     row = repair_of("rack-1", State.DRAINING, said="waits: drain llama-a")
-    for part in ("draining", "waits: drain llama-a", "xid 95", "GPU-3", "reset_gpu"):
+    for part in ("draining", "waits: drain llama-a", "xid 95", "GPU-3", "Reset a GPU"):
         assert part in page(viewer)
     address = f"/repairs/{row.pk}/cancel/"
     assert address not in page(viewer)

@@ -249,6 +249,17 @@ def test_a_name_in_any_script_shows_as_itself(pools: None, viewer: Client) -> No
     assert "&lt;script&gt;alert(&#x27;ş&#x27;)&lt;/script&gt; “gece”" in shown
 
 
+@pytest.mark.parametrize("step", ["more", "test"])
+def test_the_form_says_its_rest_call_however_it_is_shown_again(step: str, rules: None, operator: Client) -> None:
+    typed = {"name": "new", "order": "40", "lines": "3", "pool_0": "chat", "weight_0": "100", **TRIAL, "step": step}
+    made = operator.post("/routes-new/", {**typed, "try_max_tokens": "10"}).content.decode()
+    assert "-X POST" in made
+    assert "/api/v1/routes?reason=WHY" in made
+    changed = operator.post("/routes/all/edit/", {**typed, "weight_0": "many"}).content.decode()
+    assert "-X PATCH" in changed
+    assert "/api/v1/routes/all?reason=WHY" in changed
+
+
 def test_many_rules_take_few_queries(
     pools: None, viewer: Client, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:

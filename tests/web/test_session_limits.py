@@ -144,4 +144,4 @@ def test_those_whose_sessions_were_stopped_come_first() -> None:
             "calls": {("calm",): 90.0},
         }
     )
-    assert [line.tenant for line in tenant_lines(numbers, {})] == ["stopped", "near", "calm"]
+    assert [line.tenant for line in tenant_lines(numbers)] == ["stopped", "near", "calm"]

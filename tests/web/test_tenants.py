@@ -213,8 +213,8 @@ def test_the_list_is_searched_and_paged_by_name(viewer: Client) -> None:
     first = viewer.get("/tenants/").content.decode()
     assert "team-49" in first
     assert "team-50" not in first
-    assert "after=team-49" in first
-    rest = viewer.get("/tenants/?after=team-49").content.decode()
+    assert 'href="?page=2#tenants"' in first
+    rest = viewer.get("/tenants/?page=2").content.decode()
     assert "team-49<" not in rest
     assert "team-59" in rest
     found = viewer.get("/tenants/?q=m-3").content.decode()

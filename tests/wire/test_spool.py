@@ -301,7 +301,7 @@ def test_a_lock_that_another_process_holds_is_named_soon_and_costs_what_waits_no
     with pytest.raises(OSError, match="busy") as busy:
         spool.put([b"meanwhile"])
     assert busy.value.errno == errno.EBUSY
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 4
     assert bodies(spool) == [b"before"]
     other.execute("ROLLBACK")
     other.close()

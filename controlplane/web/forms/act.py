@@ -9,11 +9,10 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 from msgspec import inspect
 
-from controlplane.core.errors import Refused
 from controlplane.web.forms.arguments import ArgumentsField
 from controlplane.web.forms.common import RefusableForm, ScaledField
+from controlplane.web.forms.inputs import numeric
 from controlplane.web.labels import argument_label
-from controlplane.web.refusals import sentence
 from wire.acts import ACTIONS
 from wire.problems import Problem
 
@@ -44,18 +43,11 @@ class ActForm(RefusableForm):
         given = {name: self.cleaned_data.get(name) for name in self._arguments}
         return {name: value for name, value in given.items() if value not in (None, "", {})}
 
-    def take_refusal(self, refused: Refused) -> None:
-        """Each problem of an argument at its field; what is wrong with the subject, which has none, at the top."""
-        of_subject = [problem for problem in refused.problems if problem.path in ("/engine", "/node")]
-        for problem in of_subject:
-            self.add_error(None, sentence(problem))
-        others = [
-            Problem(problem.path.removeprefix("/arguments") or problem.path, problem.rule, problem.message)
-            for problem in refused.problems
-            if problem not in of_subject
-        ]
-        if others or not of_subject:
-            super().take_refusal(Refused(refused.detail, others, code=refused.code))
+    def at_field(self, problem: Problem) -> Problem:
+        """What is wrong with the subject, which has no field, is said at the top."""
+        of_subject = problem.path in ("/engine", "/node")
+        path = "" if of_subject else problem.path.removeprefix("/arguments") or problem.path
+        return Problem(path, problem.rule, problem.message)
 
 
 def _field_of(field: inspect.Field) -> forms.Field:
@@ -71,5 +63,5 @@ def _field_of(field: inspect.Field) -> forms.Field:
         return ArgumentsField(widget=widget, **options)
     if isinstance(kind, inspect.IntType):
         initial = None if field.default is msgspec.NODEFAULT else field.default
-        return forms.IntegerField(widget=forms.TextInput(attrs={"inputmode": "numeric"}), initial=initial, **options)
+        return forms.IntegerField(widget=numeric(), initial=initial, **options)
     return forms.CharField(**options)

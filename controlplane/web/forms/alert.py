@@ -14,6 +14,7 @@ from controlplane.alerts.pipeline.silencing import DAYS
 from controlplane.core.fields import default_of
 from controlplane.core.models import User
 from controlplane.web.forms.common import RefusableForm
+from controlplane.web.forms.inputs import code
 from controlplane.web.forms.rules import DurationField
 
 _MATCHERS_HELP = _('One a line, such as alertname="GpuXid" or pool=~"chat-.*". All of them must match.')
@@ -27,7 +28,7 @@ class LinesField(forms.CharField):
     """A list of texts, one a line."""
 
     def __init__(self, **options: Any) -> None:
-        widget = forms.Textarea(attrs={"rows": 3, "class": "code", "spellcheck": "false"})
+        widget = code(3)
         super().__init__(widget=widget, **options)
 
     def clean(self, value: Any) -> list[str]:

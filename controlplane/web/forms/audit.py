@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from controlplane.core.audit import Search
 from controlplane.web.forms.alert import MomentField
 from controlplane.web.forms.common import RefusableForm
+from controlplane.web.forms.inputs import numeric
 from controlplane.web.labels import NOUNS, noun_label
 
 # What people limited to some tenants find entries of.
@@ -30,9 +31,7 @@ class AuditForm(RefusableForm):
     reason = forms.CharField(label=_("Words of the reason"), required=False)
     since = MomentField(label=_("From"), required=False)
     until = MomentField(label=_("Until"), required=False)
-    revision = forms.IntegerField(
-        label=_("Revision"), required=False, widget=forms.TextInput(attrs={"inputmode": "numeric"})
-    )
+    revision = forms.IntegerField(label=_("Revision"), required=False, widget=numeric())
     change_id = forms.UUIDField(label=_("Change"), required=False, help_text=_("Its id, as REST answers a write."))
     address = forms.CharField(label=_("Address of the client"), required=False)
 

@@ -13,6 +13,8 @@ from typing import Any, cast
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
 from django.core.exceptions import ValidationError
+from django.forms.boundfield import BoundField
+from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
@@ -28,7 +30,10 @@ from controlplane.tenants.services.keys import OVERLAP_MAX_SECONDS
 from controlplane.tenants.services.temporary_limits import EXPIRES_MAX_SECONDS
 from controlplane.tenants.services.tenants import TEMPORARY_LIMITS
 from controlplane.web.forms.hours import HoursField, named_hours
+from controlplane.web.forms.inputs import decimal, numeric
+from controlplane.web.forms.long_choices import NameList, shorten
 from controlplane.web.refusals import sentence
+from controlplane.web.shown.spoken import spoken
 from controlplane.web.throttle import begin_attempt, forget_failures
 from wire.problems import Problem
 
@@ -67,6 +72,16 @@ class RefusableForm(forms.Form):
 
     row: Mapping[str, Any] | None = None
 
+    @cached_property
+    def name_lists(self) -> list[NameList]:
+        """What text fields offer that would have too many choices to show in each (parts/form_errors.html)."""
+        return shorten(self.fields)
+
+    def __getitem__(self, name: str) -> BoundField:
+        # Here, since choices are filled in after this class has made the form, and each field is read through this.
+        self.name_lists  # noqa: B018 - made once
+        return super().__getitem__(name)
+
     @property
     def opened_on(self) -> str:
         """Names what the row said when a person opened the form; empty where there is none."""
@@ -85,8 +100,9 @@ class RefusableForm(forms.Form):
 
     def take_refusal(self, refused: Refused) -> None:
         """Put each problem at its field; what fits none at the top."""
+        unread = set(self.errors)
         for problem in map(self.at_field, refused.problems):
-            if problem.path.strip("/") in self.errors:
+            if problem.path.strip("/") in unread:
                 # What was typed there could not even be read, and the form says so.
                 continue
             # A service says /tpm_limit; the check of the whole configuration /tenants/acme/models/some-name.
@@ -95,9 +111,9 @@ class RefusableForm(forms.Form):
             if isinstance(self.fields.get(field or ""), HoursField) and (named := named_hours(problem.path)):
                 text = f"{named}: {text}"
             if text not in self.errors.get(field or "", ()):
-                self.add_error(field, text if field else f"{problem.path}: {text}")
+                self.add_error(field, text if field or not problem.path else f"{problem.path}: {text}")
         if not refused.problems:
-            self.add_error(None, refused.detail)
+            self.add_error(None, spoken(refused.detail))
 
     def at_field(self, problem: Problem) -> Problem:
         """The problem under the name of its field, where the form calls it otherwise than the service."""
@@ -115,9 +131,7 @@ class ReasonForm(RefusableForm):
 
 def _limit(label: Any, help_text: Any = "") -> forms.IntegerField:
     # The service knows the ranges; here only text becomes a number.
-    return forms.IntegerField(
-        label=label, help_text=help_text, required=False, widget=forms.TextInput(attrs={"inputmode": "numeric"})
-    )
+    return forms.IntegerField(label=label, help_text=help_text, required=False, widget=numeric())
 
 
 class TenantLimitsForm(RefusableForm):
@@ -155,7 +169,7 @@ class TenantForm(TenantLimitsForm):
     weight = forms.IntegerField(
         label=_("Weight"),
         help_text=_("Share of a busy pool, against the other tenants' weights."),
-        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+        widget=numeric(),
     )
     models = forms.MultipleChoiceField(
         label=_("Models"),
@@ -217,7 +231,7 @@ class NewKeyForm(SecretForm):
         required=False,
         min_value=1,
         max_value=3650,
-        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+        widget=numeric(),
         help_text=_("Empty: never."),
     )
     field_order = ("label", "days", "reason")
@@ -239,7 +253,7 @@ class ScaledField(forms.DecimalField):
     def __init__(self, scale: int, **options: Any) -> None:
         # More, such as 1e999999999, cannot be reckoned with or written down.
         options.setdefault("max_digits", _TYPED_MAX_DIGITS)
-        super().__init__(widget=forms.TextInput(attrs={"inputmode": "decimal"}), **options)
+        super().__init__(widget=decimal(), **options)
         self._scale = scale
 
     def clean(self, value: Any) -> int | None:
@@ -302,7 +316,7 @@ class PolicyForm(RefusableForm):
         label=_("Nodes, always allowed"),
         min_value=0,
         max_value=100_000,
-        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+        widget=numeric(),
         help_text=_("So that the share does not forbid all in a small fleet."),
     )
     window_ms = ScaledField(

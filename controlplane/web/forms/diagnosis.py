@@ -12,8 +12,8 @@ from controlplane.diagnosis.detectors.registry import DETECTORS
 from controlplane.diagnosis.models import LeverPolicy
 from controlplane.fleet.services import POOLS
 from controlplane.web.forms.common import RefusableForm, ScaledField
+from controlplane.web.forms.inputs import numeric
 
-_NUMBER = {"inputmode": "numeric"}
 # With a default that the form shows.
 _DEFAULTED = ("enabled", "max_an_hour", "min_confidence_permille", "revert_if_not_held", "stand_back_seconds")
 
@@ -32,9 +32,7 @@ class LeverPolicyForm(RefusableForm):
         label=_("Lever"), max_length=63, help_text=_("Its key, as the finding's page shows it beside the lever.")
     )
     enabled = forms.BooleanField(label=_("On: the lever is applied by itself"), required=False)
-    max_an_hour = forms.IntegerField(
-        label=_("At most so often an hour"), min_value=1, widget=forms.TextInput(attrs=_NUMBER)
-    )
+    max_an_hour = forms.IntegerField(label=_("At most so often an hour"), min_value=1, widget=numeric())
     min_confidence_permille = ScaledField(
         10,
         label=_("From this confidence on (%)"),
@@ -54,7 +52,7 @@ class LeverPolicyForm(RefusableForm):
     stand_back_seconds = forms.IntegerField(
         label=_("Stand back after a person's change (seconds)"),
         min_value=0,
-        widget=forms.TextInput(attrs=_NUMBER),
+        widget=numeric(),
         help_text=_("What a person changed lately is left to them."),
     )
 

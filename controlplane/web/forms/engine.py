@@ -12,6 +12,7 @@ from controlplane.fleet.models import Engine, EngineKind, Node, Pool
 from controlplane.web.forms.alert import NounForm
 from controlplane.web.forms.common import ReasonForm
 from controlplane.web.forms.grouped import name_field
+from controlplane.web.forms.inputs import numeric
 
 
 def _pools() -> list[tuple[str, str]]:
@@ -45,7 +46,7 @@ class EngineForm(NounForm):
     kv_capacity_tokens = forms.IntegerField(
         label=_("KV cache (tokens)"),
         required=False,
-        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+        widget=numeric(),
         help_text=_("Of an engine that no agent watches. Else its agent measures it."),
     )
 

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.tenants.services.schedule import SCHEDULED_LIMITS, HoursFields
+from controlplane.web.forms.inputs import code
 from policy.limits import WEEKDAYS
 
 _LINE = re.compile(r"(?P<name>\S+)\s+(?P<begin>[^\s-]+)-(?P<until>\S+)(?P<rest>(?:\s+\S+)*)")
@@ -23,7 +24,7 @@ class HoursField(forms.CharField):
     """Text ↔ the `schedule` of a tenant. Whether times and names may be is decided by the service."""
 
     def __init__(self, **options: Any) -> None:
-        widget = forms.Textarea(attrs={"class": "code", "rows": 4, "spellcheck": "false"})
+        widget = code(4)
         # Lines are counted as they are typed.
         super().__init__(widget=widget, required=False, strip=False, **options)
 

@@ -14,6 +14,7 @@ from controlplane.tenants.models import CachePolicy
 from controlplane.web.forms.alert import NounForm
 from controlplane.web.forms.arguments import ArgumentsField
 from controlplane.web.forms.grouped import Group, GroupedForm, model_name_field
+from controlplane.web.forms.inputs import code
 from controlplane.web.forms.numbers import whole
 
 Choices = list[tuple[str, Any]]
@@ -88,7 +89,7 @@ class ModelForm(GroupedForm):
     cold_start_budget_ms = ArgumentsField(
         label=_("A start may take (ms)"),
         required=False,
-        widget=forms.Textarea(attrs={"rows": 3, "class": "code", "spellcheck": "false"}),
+        widget=code(3),
         help_text=_("One phase a line, such as total=90000. Slower starts are marked."),
     )
 

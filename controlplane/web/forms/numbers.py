@@ -9,13 +9,14 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.web.forms.common import ScaledField
+from controlplane.web.forms.inputs import numeric
 
 
 class Number(forms.IntegerField):
     """A whole number. `meaning` is what the field says of itself, `empty` what it means to leave it so, if one may."""
 
     def __init__(self, meaning: Any, empty: Any, **options: Any) -> None:
-        widget = forms.TextInput(attrs={"inputmode": "numeric"})
+        widget = numeric()
         super().__init__(help_text=_help(meaning, empty), required=not empty, widget=widget, **options)
         self.meaning, self.empty = meaning, empty
 

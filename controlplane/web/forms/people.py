@@ -17,6 +17,7 @@ from controlplane.core.scope import known_scopes
 from controlplane.core.security import address_of
 from controlplane.web.forms.alert import LinesField, NounForm
 from controlplane.web.forms.common import RefusableForm, SecretForm
+from controlplane.web.forms.inputs import numeric
 from controlplane.web.own_password import TooManyGuesses, WrongPassword, prove
 
 _TENANTS_HELP = _("Names, one a line. None: the whole fleet.")
@@ -120,7 +121,7 @@ class NewTokenForm(SecretForm):
         initial=DAYS,
         min_value=1,
         max_value=DAYS_MAX,
-        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+        widget=numeric(),
     )
     field_order = ("name", "role", "days", "tenants", "scopes", "reason")
 

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy
 
 from controlplane.core.errors import Refused
 from controlplane.web.forms.common import RefusableForm, ScaledField
+from controlplane.web.forms.inputs import code, decimal, numeric
 from policy.planning.config_json import TEXT_MAX_BYTES, BadConfig, read_text
 from policy.planning.fan_out import LOAD_PERMILLE
 from policy.planning.fit import UTILISATION_PERMILLE
@@ -33,7 +34,7 @@ def _number(
     # The service knows the ranges; here only text becomes a number.
     return forms.IntegerField(
         label=label, help_text=help_text, required=required, initial=initial,
-        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+        widget=numeric(),
     )  # fmt: skip
 
 
@@ -72,7 +73,7 @@ class PlanForm(RefusableForm):
         required=False,
         max_length=TEXT_MAX_BYTES,
         help_text=gettext_lazy("Of another model: the file of that name that lies beside its weights, as it is."),
-        widget=forms.Textarea(attrs={"class": "code", "rows": 6, "spellcheck": "false"}),
+        widget=code(6),
     )
     weights = forms.ChoiceField(label=gettext_lazy("Weights"), required=False)
     kv_cache_dtype = forms.ChoiceField(label=gettext_lazy("KV cache"), choices=[("bf16", "bf16"), ("fp8", "fp8")])
@@ -111,15 +112,16 @@ class PlanForm(RefusableForm):
     )  # fmt: skip
     output = LengthField(label=gettext_lazy("Answers, tokens"), initial="mean=300, p95=900")
     days = _number(gettext_lazy("Measured over so many days"), initial=7)
+    measured_pool = forms.ChoiceField(label=gettext_lazy("Measured in one pool"), required=False)
     tenant = forms.ChoiceField(label=gettext_lazy("Measured of one tenant"), required=False)
     prefill_tokens_per_second = forms.FloatField(
         label=gettext_lazy("Tokens a GPU reads a second"), required=False,
         help_text=gettext_lazy("Measured on yours. Empty: estimated from its data sheet."),
-        widget=forms.TextInput(attrs={"inputmode": "decimal"}),
+        widget=decimal(),
     )  # fmt: skip
     decode_tokens_per_second = forms.FloatField(
         label=gettext_lazy("Tokens a GPU writes a second"), required=False,
-        widget=forms.TextInput(attrs={"inputmode": "decimal"}),
+        widget=decimal(),
     )  # fmt: skip
     rates = forms.ChoiceField(label=gettext_lazy("Or as a pool's GPUs did"), required=False)
     tpot_slo_ms = _number(gettext_lazy("TPOT to hold, ms"), gettext_lazy("Empty: none."))
@@ -144,9 +146,8 @@ class PlanForm(RefusableForm):
         of_fleet = {f"{FLEET}{group['nodes'][0]}": _group_label(group) for group in fleet}
         of_table = {f"{_KNOWN}{gpu.name}": gpu.name for gpu in GPUS}
         self._offer("gpus", (), {**of_fleet, **of_table, TYPED: _("another, by its memory")})
-        measured = {f"{MEASURED}:": _("measured of all requests")}
-        measured |= {f"{MEASURED}:{pool}": _("measured in pool %(pool)s") % {"pool": pool} for pool in pools}
-        self._offer("lengths", (), {TYPED: _("as typed"), **measured})
+        self._offer("lengths", (), {TYPED: _("as typed"), MEASURED: _("as measured")})
+        self._offer("measured_pool", pools, {"": _("all pools")})
         self._offer("tenant", tenants, {"": _("all tenants")})
         self._offer("rates", pools, {"": _("none")})
         self._offer("compare_model", models, {"": _("the model's own name")})
@@ -191,9 +192,8 @@ class PlanForm(RefusableForm):
         return {"memory_bytes": self.cleaned_data["memory_bytes"], **body}
 
     def _lengths(self) -> Document:
-        kind, _colon, pool = str(self.cleaned_data["lengths"]).partition(":")
-        if kind == MEASURED:
-            given = {"pool": pool, "tenant": self.cleaned_data["tenant"]}
+        if self.cleaned_data["lengths"] == MEASURED:
+            given = {"pool": self.cleaned_data["measured_pool"], "tenant": self.cleaned_data["tenant"]}
             return {"measured": {**{name: value for name, value in given.items() if value}, **self._days()}}
         return {name: self.cleaned_data[name] for name in ("prompt", "output")}
 
@@ -201,23 +201,19 @@ class PlanForm(RefusableForm):
         days = self.cleaned_data["days"]
         return {} if days is None else {"days": days}
 
-    def take_refusal(self, refused: Refused) -> None:
-        """A problem of the pasted file goes to it, with the name of what is wrong in it."""
-        inner = [problem for problem in refused.problems if problem.path.startswith("/model/config")]
-        for problem in inner:
-            where = problem.path.removeprefix("/model/config").strip("/")
-            self.add_error("config", f"{where}: {problem.message}" if where else problem.message)
-        rest = [problem for problem in refused.problems if problem not in inner]
-        if rest or not inner:
-            super().take_refusal(Refused(refused.detail, [_at_its_field(problem) for problem in rest]))
+    def at_field(self, problem: Problem) -> Problem:
+        """Nested fields stand in the form by their own names: /gpus/per_node is `per_node`.
 
-
-def _at_its_field(problem: Problem) -> Problem:
-    """Nested fields stand in the form by their own names: /gpus/per_node is `per_node`."""
-    first, _slash, last = problem.path.strip("/").partition("/")
-    if first in ("gpus", "lengths", "rates") and last in PlanForm.base_fields:
-        return Problem(f"/{last}", problem.rule, problem.message)
-    return problem
+        What is wrong in the pasted file is said of it by the name that it has there.
+        """
+        first, _slash, last = problem.path.strip("/").partition("/")
+        if first == "model" and last.startswith("config"):
+            where = last.removeprefix("config").strip("/")
+            message = f"{where}: {problem.message}" if where else problem.message
+            return Problem("/config", problem.rule, message)
+        if first in ("gpus", "lengths", "rates") and last in self.fields:
+            return Problem(f"/{last}", problem.rule, problem.message)
+        return problem
 
 
 def _group_label(group: Document) -> str:
@@ -246,7 +242,7 @@ class FanOutForm(RefusableForm):
     users = _number(gettext_lazy("Users"), required=True, initial=1000)
     requests_per_user_per_hour = forms.FloatField(
         label=gettext_lazy("Requests of a user in a mean hour"), initial=4,
-        widget=forms.TextInput(attrs={"inputmode": "decimal"}),
+        widget=decimal(),
     )  # fmt: skip
     peak_permille = ScaledField(
         1000, label=gettext_lazy("Busiest hour, times the mean"), min_value=0, max_value=100, initial=2000
@@ -262,7 +258,7 @@ class FanOutForm(RefusableForm):
         help_text=gettext_lazy(
             "One a line: a name, how many calls, tokens of one, what share of the prompt is cached (%), by which model."
         ),
-        widget=forms.Textarea(attrs={"class": "code", "rows": 6, "spellcheck": "false"}),
+        widget=code(6),
     )
     rates = forms.CharField(
         label=gettext_lazy("What one GPU of a model does a second"),
@@ -270,7 +266,7 @@ class FanOutForm(RefusableForm):
         max_length=_LINES_MAX_CHARACTERS,
         initial=RATES_EXAMPLE,
         help_text=gettext_lazy("One a line: main prefill=8000 decode=1500, or as a pool's GPUs did: main pool=chat."),
-        widget=forms.Textarea(attrs={"class": "code", "rows": 3, "spellcheck": "false"}),
+        widget=code(3),
     )
 
     def clean_calls(self) -> list[Document]:
@@ -320,7 +316,7 @@ class PromiseForm(RefusableForm):
         help_text=gettext_lazy("Input and output together."),
         min_value=0,
         max_value=MAX_INTEGER,
-        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+        widget=numeric(),
     )
 
     def __init__(self, *args: Any, tenants: Iterable[str], **kwargs: Any) -> None:

@@ -12,6 +12,7 @@ from controlplane.fleet.models import Pool, StaleTelemetry, Work
 from controlplane.fleet.services.pools import BreakerFields
 from controlplane.web.forms.arguments import ArgumentsField
 from controlplane.web.forms.grouped import Group, GroupedForm, name_field
+from controlplane.web.forms.inputs import code
 from controlplane.web.forms.model import model_choices
 from controlplane.web.forms.numbers import percent, seconds, whole
 
@@ -26,10 +27,6 @@ _STALE_WORDS = {
     StaleTelemetry.HOLD: _("hold: the last known use counts on"),
     StaleTelemetry.OPEN: _("open: as if its cache were empty"),
 }
-
-
-def _lines(rows: int = 4) -> forms.Textarea:
-    return forms.Textarea(attrs={"rows": rows, "class": "code", "spellcheck": "false"})
 
 
 class PoolForm(GroupedForm):
@@ -66,13 +63,13 @@ class PoolForm(GroupedForm):
     engine_arguments = ArgumentsField(
         label=_("Arguments of its engines"),
         required=False,
-        widget=_lines(),
+        widget=code(4),
         help_text=_("One a line as name=value, such as max-num-seqs=64; a text that looks like a number in quotes."),
     )
     adapters = ArgumentsField(
         label=_("LoRA adapters"),
         required=False,
-        widget=_lines(),
+        widget=code(4),
         help_text=_("One a line as name=folder on the nodes, such as support=/srv/adapters/support."),
     )
 

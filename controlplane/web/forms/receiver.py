@@ -11,8 +11,8 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.alerts.models import ReceiverKind, Severity
 from controlplane.alerts.receivers.registry import channel_of
 from controlplane.web.forms.common import RefusableForm, SecretForm
+from controlplane.web.forms.inputs import numeric
 
-_NUMBER = {"inputmode": "numeric"}
 _UNSEEN = {"autocomplete": "off", "spellcheck": "false"}
 
 
@@ -33,7 +33,7 @@ def _address(help_text: Any) -> forms.CharField:
 
 
 def _seconds(label: Any, initial: int, help_text: Any) -> forms.IntegerField:
-    return forms.IntegerField(label=label, initial=initial, help_text=help_text, widget=forms.TextInput(attrs=_NUMBER))
+    return forms.IntegerField(label=label, initial=initial, help_text=help_text, widget=numeric())
 
 
 # By kind: its address, where it has one, and its settings.
@@ -91,7 +91,7 @@ class ReceiverForm(RefusableForm):
     rate_limit_per_minute = forms.IntegerField(
         label=_("Messages a minute, at most"),
         initial=0,
-        widget=forms.TextInput(attrs=_NUMBER),
+        widget=numeric(),
         help_text=_("What is over it waits. 0: as many as there are."),
     )
 

@@ -6,6 +6,7 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from controlplane.web.forms.common import RefusableForm
+from controlplane.web.forms.inputs import code
 
 _ROWS = 32
 
@@ -17,6 +18,6 @@ class RuleFileForm(RefusableForm):
     rule_file = forms.CharField(
         label=_("Rules (YAML)"),
         strip=False,
-        widget=forms.Textarea(attrs={"rows": _ROWS, "class": "code", "spellcheck": "false", "wrap": "off"}),
+        widget=code(_ROWS, wrap="off"),
         help_text=_("As in a rule file of Prometheus: groups of rules with record, expr and, if need be, labels."),
     )

@@ -15,6 +15,7 @@ from controlplane.rollouts.models import Kind
 from controlplane.web.forms.alert import LinesField
 from controlplane.web.forms.arguments import ArgumentsField
 from controlplane.web.forms.common import RefusableForm
+from controlplane.web.forms.inputs import code, numeric
 from controlplane.web.forms.rollout_fields import ConditionsField, EnginesField, ShiftsField
 from wire.canonical import Document
 
@@ -46,7 +47,7 @@ _READY = Part(
 
 
 def _whole(label: Any, help_text: Any = "") -> forms.IntegerField:
-    return forms.IntegerField(label=label, help_text=help_text, widget=forms.TextInput(attrs={"inputmode": "numeric"}))
+    return forms.IntegerField(label=label, help_text=help_text, widget=numeric())
 
 
 class RolloutForm(RefusableForm):
@@ -227,13 +228,19 @@ class RollingRestartForm(_OfPool, _WithEngines):
     )
 
     engines = forms.MultipleChoiceField(
-        label=_("Engines"), required=False, widget=forms.CheckboxSelectMultiple, help_text=_("None ticked: all.")
+        label=_("Engines"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=_(
+            "None ticked: all. Each node's own policy, the file that HEADWORKS_AGENT_POLICY_FILE of its agent names, "
+            "must allow drain and restart of its engines."
+        ),
     )
     max_unavailable = _whole(_("At a time, at most"), _("One that takes work is always left."))
     arguments = ArgumentsField(
         label=_("New arguments"),
         required=False,
-        widget=forms.Textarea(attrs={"rows": 3, "class": "code", "spellcheck": "false"}),
+        widget=code(3),
         help_text=_("Of vLLM, one a line, such as max-num-seqs=64. Empty: the pool's own."),
     )
     drain_limit_seconds = _whole(_("Drain, at most (seconds)"))
@@ -252,6 +259,12 @@ class ToSpareForm(_WithEngines):
 class FromSpareForm(_WithEngines, _Readied):
     kind = Kind.FROM_SPARE.value
     parts = (Part(_("Which engines come back"), ("engines",)), _READY)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        spares = [name for name, _label in self.fields["engines"].choices]  # type: ignore[attr-defined]
+        if len(spares) == 1:
+            self.initial["engines"] = spares
 
     @staticmethod
     def takes(engine: Engine) -> bool:

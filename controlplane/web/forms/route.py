@@ -13,26 +13,25 @@ from django.http import QueryDict
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from controlplane.core.errors import Refused
 from controlplane.fleet.models import Alias, Model, Pool
 from controlplane.routing.models import Route
 from controlplane.routing.services import MatchFields
 from controlplane.tenants.models import PriorityClass
 from controlplane.web.forms.alert import LinesField, NounForm
 from controlplane.web.forms.common import RefusableForm, ScaledField
+from controlplane.web.forms.inputs import code, numeric
 from controlplane.web.shown.route_order import STEP
 from controlplane.web.shown.route_words import ESCALATIONS
 from wire.problems import Problem
 
 # Lines for pools that a form begins with, how many "more" adds, and how many there can be.
 LINES_MIN, LINES_MORE, LINES_MAX = 3, 3, 100
-_NUMERIC = {"inputmode": "numeric"}
 _MATCH, _CASCADE = tuple(MatchFields.model_fields), ("pool", "escalate_on", "confidence_permille", "max_prompt_tokens")
 _NAMES = ("models", "tenants", "priority_classes")
 
 
 def _tokens(label: Any, initial: int | None = None) -> forms.IntegerField:
-    widget = forms.TextInput(attrs=_NUMERIC)
+    widget = numeric()
     return forms.IntegerField(label=label, required=False, min_value=0, initial=initial, widget=widget)
 
 
@@ -80,8 +79,8 @@ class TrialFields(RefusableForm):
 class TrialForm(TrialFields):
     """The tester beside the list."""
 
-    def take_refusal(self, refused: Refused) -> None:
-        super().take_refusal(_at_trial(refused))
+    def at_field(self, problem: Problem) -> Problem:
+        return Problem(f"/try_{problem.path.strip('/')}", problem.rule, problem.message)
 
 
 class SentForm(RefusableForm):
@@ -90,7 +89,7 @@ class SentForm(RefusableForm):
     path = forms.ChoiceField(label=_("Path"))
     body = forms.CharField(
         label=_("Body (JSON)"),
-        widget=forms.Textarea(attrs={"rows": 10, "class": "code", "spellcheck": "false"}),
+        widget=code(10),
         help_text=_("It is measured as gateways measure it, and kept nowhere."),
     )
     tenant = forms.CharField(label=_("Tenant"), required=False)
@@ -114,7 +113,7 @@ class RouteForm(TrialFields, NounForm):
     order = forms.IntegerField(
         label=_("Order"),
         min_value=0,
-        widget=forms.TextInput(attrs=_NUMERIC),
+        widget=numeric(),
         help_text=_("Rules are tried from the lowest up; the first that matches decides."),
     )
     models = forms.MultipleChoiceField(
@@ -272,9 +271,8 @@ class RouteForm(TrialFields, NounForm):
         }
         return {**typed, "lines": min(LINES_MAX, self.count + LINES_MORE)}
 
-    def take_refusal(self, refused: Refused) -> None:
-        moved = [Problem(self._place(each.path), each.rule, each.message) for each in refused.problems]
-        super().take_refusal(Refused(refused.detail, moved, code=refused.code))
+    def at_field(self, problem: Problem) -> Problem:
+        return Problem(self._place(problem.path), problem.rule, problem.message)
 
     def _place(self, path: str) -> str:
         """The field of a problem, where it is not called as the part of the rule that it is about."""
@@ -325,9 +323,3 @@ def _line_count(given: Any) -> int:
 
 def _classes() -> list[str]:
     return list(PriorityClass.objects.order_by("rank", "name").values_list("name", flat=True))
-
-
-def _at_trial(refused: Refused) -> Refused:
-    """The same, its problems at the fields of the trial."""
-    problems = [Problem(f"/try_{each.path.strip('/')}", each.rule, each.message) for each in refused.problems]
-    return Refused(refused.detail, problems, code=refused.code)

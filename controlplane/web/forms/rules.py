@@ -15,8 +15,7 @@ from controlplane.alerts.rule_file.text import read_yaml
 from controlplane.core.errors import Refused
 from controlplane.core.yaml_text import write_yaml
 from controlplane.web.forms.common import RefusableForm
-
-_CODE = {"class": "code", "spellcheck": "false", "wrap": "off"}
+from controlplane.web.forms.inputs import code
 
 
 class DurationField(forms.CharField):
@@ -37,7 +36,7 @@ class TextsField(forms.CharField):
     """A map of texts, typed as YAML."""
 
     def __init__(self, rows: int, **options: Any) -> None:
-        widget = forms.Textarea(attrs={"rows": rows, **_CODE})
+        widget = code(rows, wrap="off")
         super().__init__(required=False, strip=False, widget=widget, **options)
 
     def clean(self, value: Any) -> dict[str, str]:
@@ -61,7 +60,7 @@ class AlertRuleForm(RefusableForm):
     expr = forms.CharField(
         label=_("Expression (PromQL)"),
         strip=False,
-        widget=forms.Textarea(attrs={"rows": 5, **_CODE}),
+        widget=code(5, wrap="off"),
         help_text=_("Each series of its result is an alert, so it mostly ends in a comparison."),
     )
     for_ms = DurationField(
@@ -95,9 +94,14 @@ class RulesFileForm(RefusableForm):
     rule_file = forms.CharField(
         label=_("Rules (YAML)"),
         strip=False,
-        widget=forms.Textarea(attrs={"rows": 24, **_CODE}),
+        widget=code(24, wrap="off"),
         help_text=_("A rule file of Prometheus. A rule is the one of its group and alert."),
     )
     replace = forms.BooleanField(
         label=_("Remove the rules of these groups that the file does not have"), required=False
+    )
+    skip = forms.BooleanField(
+        label=_("Leave out what is not known here"),
+        required=False,
+        help_text=_("Recording rules, other severities, PromQL and templates of others: each is told as a warning."),
     )

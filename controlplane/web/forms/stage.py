@@ -16,12 +16,12 @@ from controlplane.core.errors import Refused
 from controlplane.core.models import Target, TargetKind
 from controlplane.web.forms.alert import LinesField
 from controlplane.web.forms.common import RefusableForm, ScaledField
+from controlplane.web.forms.inputs import code, numeric
 from controlplane.web.forms.rules import DurationField
 from controlplane.web.measured import one_of
 from wire.canonical import Document
 from wire.problems import Problem
 
-_CODE = {"class": "code", "spellcheck": "false"}
 _EXPIRES_MS, _WATCHED_MS, _FAILURES_PERMILLE = 3_600_000, 600_000, 10
 # Where a problem of the REST call's stands in the form.
 _PLACES = {
@@ -40,7 +40,7 @@ class StageForm(RefusableForm):
     change = forms.CharField(
         label=_("Change (YAML or JSON)"),
         strip=False,
-        widget=forms.Textarea(attrs={"rows": 8, **_CODE}),
+        widget=code(8),
         help_text=_("A merge patch (RFC 7396) of the configuration, such as tenants: {acme: {tpm_limit: 9000}}."),
     )
     which = forms.ChoiceField(
@@ -53,7 +53,7 @@ class StageForm(RefusableForm):
     )
     amount = forms.IntegerField(
         label=_("How many, or how many percent"), required=False, min_value=1, max_value=1000,
-        widget=forms.TextInput(attrs={"inputmode": "numeric"}),
+        widget=numeric(),
     )  # fmt: skip
     targets = LinesField(
         label=_("Targets"), required=False, help_text=_("One a line, such as gateway/edge-1 or node/rack-3.")
@@ -72,7 +72,7 @@ class StageForm(RefusableForm):
     )
     expression = forms.CharField(
         label=_("Expression (PromQL)"), required=False, strip=False,
-        widget=forms.Textarea(attrs={"rows": 2, **_CODE}),
+        widget=code(2),
         help_text=_(
             "Healthy while it has a result that is neither NaN nor 0. What is not healthy is taken back at once."
         ),

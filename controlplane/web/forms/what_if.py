@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.fleet.models import Pool
 from controlplane.planner.what_if_asked import DAYS_MAX
 from controlplane.web.forms.common import RefusableForm
+from controlplane.web.forms.inputs import numeric
 
 
 class NumbersField(forms.CharField):
@@ -31,9 +32,7 @@ class WhatIfForm(RefusableForm):
     """Named as in the REST call; lists go into its `ask`."""
 
     pool = forms.ChoiceField(label=_("Pool"), help_text=_("Lengths, arrivals and SLO are taken from it."))
-    days = forms.IntegerField(
-        label=_("Measured over (days)"), initial=7, widget=forms.TextInput(attrs={"inputmode": "numeric"})
-    )
+    days = forms.IntegerField(label=_("Measured over (days)"), initial=7, widget=numeric())
     max_num_seqs = NumbersField(
         int, label="max_num_seqs", help_text=_("Values to try. Empty: around what its engines have now.")
     )

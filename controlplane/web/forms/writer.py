@@ -11,13 +11,14 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.telemetry.writers import OVERLAP_MAX_SECONDS
 from controlplane.web.forms.alert import MomentField, NounForm
 from controlplane.web.forms.common import RefusableForm, ScaledField, SecretForm
+from controlplane.web.forms.inputs import code
 
 
 class MatchersField(forms.CharField):
     """Labels and their values, one a line as name=value."""
 
     def __init__(self, **options: Any) -> None:
-        widget = forms.Textarea(attrs={"rows": 3, "class": "code", "spellcheck": "false"})
+        widget = code(3)
         super().__init__(widget=widget, **options)
 
     def clean(self, value: Any) -> dict[str, str]:

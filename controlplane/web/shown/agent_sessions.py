@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controlplane.diagnosis.detectors.runaway_agent import RunawayAgent
 from controlplane.diagnosis.models import Finding
 from controlplane.diagnosis.standing import open_findings
 from controlplane.diagnosis.texts import in_language
 from controlplane.tenants.models import SessionLimits, Tenant
+from controlplane.web.listed import Listed, Some, Wanted, listed, named_by, some
 from controlplane.web.measured import Board, Numbers, Question, in_last_hour
 from policy.sessions import NEAR_PERMILLE
 
@@ -38,15 +39,7 @@ board = Board("sessions", QUESTIONS)
 @dataclass(frozen=True)
 class LimitsLine:
     row: SessionLimits
-    tenants: list[str]
-
-    @property
-    def tenants_shown(self) -> list[str]:
-        return self.tenants[:NAMES_SHOWN]
-
-    @property
-    def more_tenants(self) -> int:
-        return max(0, len(self.tenants) - NAMES_SHOWN)
+    tenants: Some[str]
 
 
 @dataclass(frozen=True)
@@ -85,40 +78,39 @@ class Found:
 
 @dataclass(frozen=True)
 class Sessions:
-    """`missing`: why nothing measured is shown."""
+    """`limits` are a page of them, `listed`. `missing`: why nothing measured is shown."""
 
     limits: list[LimitsLine]
-    tenants: list[TenantLine]
+    listed: Listed[SessionLimits]
+    tenants: Some[TenantLine]
     found: list[Found]
     missing: str
 
-    @property
-    def tenants_shown(self) -> list[TenantLine]:
-        return self.tenants[:ROWS_SHOWN]
 
-    @property
-    def more_tenants(self) -> int:
-        return max(0, len(self.tenants) - ROWS_SHOWN)
-
-
-def sessions() -> Sessions:
+def sessions(wanted: Wanted) -> Sessions:
     numbers = board.get()
-    rows = {row.pk: row for row in SessionLimits.objects.order_by("name")}
-    named: dict[int, list[str]] = {}
-    limits_of: dict[str, SessionLimits] = {}
-    for tenant, limits in Tenant.objects.exclude(session_limits=None).values_list("name", "session_limits"):
-        if limits is not None:
-            named.setdefault(limits, []).append(tenant)
-            limits_of[tenant] = rows[limits]
+    page = listed(SessionLimits.objects.filter(name__icontains=wanted.text).order_by("name"), wanted)
+    named = named_by(Tenant.objects.filter(session_limits__in=page.rows).values_list("session_limits__name", "name"))
     found = [Found(row, in_language(row.summary)) for row in open_findings() if row.detector == RunawayAgent.name]
-    limits_lines = [LimitsLine(row, sorted(named.get(row.pk, []))) for row in rows.values()]
-    return Sessions(limits_lines, tenant_lines(numbers, limits_of), found, numbers.missing)
+    limits_lines = [LimitsLine(row, some(named.get(row.name, []), NAMES_SHOWN)) for row in page.rows]
+    tenants = _with_limits(some(tenant_lines(numbers), ROWS_SHOWN))
+    return Sessions(limits_lines, page, tenants, found, numbers.missing)
 
 
-def tenant_lines(numbers: Numbers, limits_of: dict[str, SessionLimits]) -> list[TenantLine]:
-    """Tenants with a session of late: those whose sessions were closed or refused first, then those near a limit."""
+def _with_limits(lines: Some[TenantLine]) -> Some[TenantLine]:
+    names = [line.tenant for line in lines.first]
+    rows = Tenant.objects.filter(name__in=names).select_related("session_limits")
+    limits = {row.name: row.session_limits for row in rows}
+    return Some([replace(line, limits=limits.get(line.tenant)) for line in lines.first], lines.more)
+
+
+def tenant_lines(numbers: Numbers) -> list[TenantLine]:
+    """Tenants with a session of late: those whose sessions were closed or refused first, then those near a limit.
+
+    What holds for them is not looked up.
+    """
     tenants = {owner[0] for name in QUESTIONS for owner, value in numbers.all(name).items() if round(value) > 0}
-    lines = [_tenant_line(numbers, tenant, limits_of.get(tenant)) for tenant in tenants - {""}]
+    lines = [_tenant_line(numbers, tenant) for tenant in tenants - {""}]
 
     def order(line: TenantLine) -> tuple[int, int, int, str]:
         stopped = sum(line.closed.values()) + sum(line.refused.values())
@@ -127,7 +119,7 @@ def tenant_lines(numbers: Numbers, limits_of: dict[str, SessionLimits]) -> list[
     return sorted(lines, key=order)
 
 
-def _tenant_line(numbers: Numbers, tenant: str, limits: SessionLimits | None) -> TenantLine:
+def _tenant_line(numbers: Numbers, tenant: str) -> TenantLine:
     def by_reason(name: str) -> dict[str, int]:
         counted = Counter[str]()
         for (whose, reason), value in numbers.all(name).items():
@@ -141,7 +133,7 @@ def _tenant_line(numbers: Numbers, tenant: str, limits: SessionLimits | None) ->
 
     near, closed, refused = by_reason("near"), by_reason("closed"), by_reason("refused")
     begun, loops = whole("begun") or 0, whole("loops") or 0
-    return TenantLine(tenant, limits, begun, near, closed, refused, loops, whole("calls"), whole("tokens"))
+    return TenantLine(tenant, None, begun, near, closed, refused, loops, whole("calls"), whole("tokens"))
 
 
 def _near(used: int | None, ceiling: int | None) -> bool:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 
 from controlplane.alerts.rule_file.durations import written
 from controlplane.alerts.services import evidence, rules
 from controlplane.core.fields import epoch_ms
 from controlplane.telemetry import query
+from controlplane.web.listed import Listed, Wanted, listed_of
 from wire.canonical import Document
 
 CHART_SPAN, CHART_POINTS, CHART_WIDTH, CHART_HEIGHT = timedelta(hours=1), 120, 600, 90
 # A person tells no more lines apart.
 LINES_MAX = 8
+ROWS_PER_PAGE = 100
+_LOOKED_FOR = ("rule_firing", "failed", "pending")
 
 
 @dataclass(frozen=True)
@@ -50,12 +55,22 @@ class RuleLine:
 
 @dataclass(frozen=True)
 class GroupLines:
-    """`firing`, `failing`: how many of its rules do."""
+    """`lines`: of its rules those that are shown. `rules`: how many it has; `firing`, `failing`: how many do."""
 
     name: str
     lines: list[RuleLine]
+    rules: int
     firing: int
     failing: int
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of one page, `listed`, by group. `states`: how many of all rules are in each that needs a look."""
+
+    groups: list[GroupLines]
+    listed: Listed[RuleLine]
+    states: list[tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -71,13 +86,28 @@ class Chart:
     error: str = ""
 
 
-def groups() -> list[GroupLines]:
-    found = []
-    for name, shown in rules.grouped():
-        lines = [RuleLine(rule) for rule in shown]
-        states = [line.state for line in lines]
-        found.append(GroupLines(name, lines, states.count("rule_firing"), states.count("failed")))
-    return found
+def found(wanted: Wanted, state: str = "") -> Rules:
+    """What is searched for in the names of rules, alerts and groups; `state`: of the rules that are in it alone."""
+    groups = {name: [RuleLine(rule) for rule in shown] for name, shown in rules.grouped()}
+    every = [line for lines in groups.values() for line in lines]
+    page = listed_of([line for line in every if _is_wanted(line, wanted.text, state)], wanted, ROWS_PER_PAGE)
+    counts = Counter(line.state for line in every)
+    shown = groupby(page.rows, key=lambda line: str(line.rule["group"]))
+    return Rules(
+        [_group(name, list(lines), groups[name]) for name, lines in shown],
+        page,
+        [(each, counts[each]) for each in _LOOKED_FOR if counts[each]],
+    )
+
+
+def _is_wanted(line: RuleLine, text: str, state: str) -> bool:
+    names = (str(line.rule[name]).casefold() for name in ("name", "alertname", "group"))
+    return (not state or line.state == state) and any(text.casefold() in name for name in names)
+
+
+def _group(name: str, lines: list[RuleLine], every: list[RuleLine]) -> GroupLines:
+    states = [line.state for line in every]
+    return GroupLines(name, lines, len(every), states.count("rule_firing"), states.count("failed"))
 
 
 def chart(name: str, expr: str, now: datetime) -> Chart:

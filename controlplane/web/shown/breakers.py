@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from django.utils import timezone
 
 from controlplane.breakers import standing
+from controlplane.breakers.standing import Forced
 from controlplane.core import fields as f
 from controlplane.fleet.models import Pool
 from controlplane.telemetry import query
@@ -109,9 +110,9 @@ class Standing(NamedTuple):
     missing: str
 
 
-def standing_of(pools: list[Pool]) -> Standing:
+def standing_of(pools: Sequence[Pool], forced: Forced) -> Standing:
     """The breakers of these pools."""
-    found, missing = standing.breakers(pools)
+    found, missing = standing.breakers(pools, forced)
     awake = {(kind, name) for kind, name, states in _told(found) if {"open", "half_open"} & set(states.values())}
     since = {} if missing else _closed_last(awake)
     troubled = [pool["pool"] for pool in found if _is_troubled(pool, awake)]

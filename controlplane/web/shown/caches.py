@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controlplane.fleet.models import Model
 from controlplane.tenants.models import CachePolicy, Tenant
+from controlplane.web.listed import Listed, Some, Wanted, listed, named_by, some
 from controlplane.web.measured import Board, Numbers, Question, fresh, in_last_hour
 
 _BY = ("cache", "tenant", "model")
@@ -42,16 +43,8 @@ class PolicyLine:
     """A cache policy, and who names it."""
 
     row: CachePolicy
-    tenants: list[str]
-    models: list[str]
-
-    @property
-    def tenants_shown(self) -> list[str]:
-        return self.tenants[:NAMES_SHOWN]
-
-    @property
-    def more_tenants(self) -> int:
-        return max(0, len(self.tenants) - NAMES_SHOWN)
+    tenants: Some[str]
+    models: Some[str]
 
     @property
     def similarity_percent(self) -> float | None:
@@ -97,32 +90,30 @@ class PrefixLine:
 
 @dataclass(frozen=True)
 class Caches:
-    """`answers` by cache and `kept_bytes` are in all gateways now. `missing`: why nothing measured is shown."""
+    """`policies` are a page of them, `listed`; `answers` by cache and `kept_bytes` are in all gateways now.
+
+    `missing`: why nothing measured is shown.
+    """
 
     policies: list[PolicyLine]
-    hits: list[HitLine]
-    prefixes: list[PrefixLine]
+    listed: Listed[CachePolicy]
+    hits: Some[HitLine]
+    prefixes: Some[PrefixLine]
     answers: dict[str, int]
     kept_bytes: float | None
     missing: str
-
-    @property
-    def hits_shown(self) -> list[HitLine]:
-        return self.hits[:ROWS_SHOWN]
-
-    @property
-    def more_hits(self) -> int:
-        return max(0, len(self.hits) - ROWS_SHOWN)
 
     @property
     def kept_mebibytes(self) -> float | None:
         return None if self.kept_bytes is None else self.kept_bytes / _MEBIBYTE
 
 
-def caches() -> Caches:
+def caches(wanted: Wanted) -> Caches:
     numbers = board.get()
+    page = listed(CachePolicy.objects.filter(name__icontains=wanted.text).order_by("name"), wanted)
+    hits, prefixes = some(hit_lines(numbers), ROWS_SHOWN), some(prefix_lines(numbers), ROWS_SHOWN)
     answers = {cache: round(count) for (cache,), count in sorted(numbers.all("answers").items())}
-    return Caches(_policies(), hit_lines(numbers), prefix_lines(numbers), answers, numbers.of("bytes"), numbers.missing)
+    return Caches(_lines(page.rows), page, hits, prefixes, answers, numbers.of("bytes"), numbers.missing)
 
 
 def hit_lines(numbers: Numbers) -> list[HitLine]:
@@ -148,17 +139,11 @@ def prefix_lines(numbers: Numbers) -> list[PrefixLine]:
     return sorted(found, key=lambda line: line.pool)
 
 
-def _policies() -> list[PolicyLine]:
-    tenants = _by_policy(Tenant.objects.exclude(cache_policy=None).values_list("cache_policy__name", "name"))
-    models = _by_policy(Model.objects.exclude(cache_policy="").values_list("cache_policy", "name"))
+def _lines(policies: Sequence[CachePolicy]) -> list[PolicyLine]:
+    names = [row.name for row in policies]
+    tenants = named_by(Tenant.objects.filter(cache_policy__in=policies).values_list("cache_policy__name", "name"))
+    models = named_by(Model.objects.filter(cache_policy__in=names).values_list("cache_policy", "name"))
     return [
-        PolicyLine(row, tenants.get(row.name, []), models.get(row.name, []))
-        for row in CachePolicy.objects.order_by("name")
+        PolicyLine(row, some(tenants.get(row.name, []), NAMES_SHOWN), some(models.get(row.name, []), NAMES_SHOWN))
+        for row in policies
     ]
-
-
-def _by_policy(named: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for policy, name in sorted(named):
-        found.setdefault(policy, []).append(name)
-    return found

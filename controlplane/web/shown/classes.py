@@ -8,12 +8,15 @@ from django.db.models import Count
 
 from controlplane.tenants.models import PriorityClass, Tenant
 from controlplane.tenants.services import PRIORITY_CLASSES
+from controlplane.web.listed import Listed, Some, Wanted, listed, some
 from controlplane.web.measured import Board, Question
 from wire.canonical import Document
 
 _REQUESTS, _QUEUE = "headworks_gateway_requests_total", "headworks_gateway_queue_seconds"
 _SLO = "headworks_gateway_slo_requests_total"
 _MET = f'{_SLO}{{outcome="met"}}'
+# A person reads no more of them in one line.
+NAMES_SHOWN = 10
 
 
 def _rate(series: str) -> str:
@@ -41,7 +44,7 @@ class ClassLine:
     """
 
     shown: Document
-    gives_way_to: list[str]
+    gives_way_to: Some[str]
     default_of: int
     requests_per_second: float | None
     shed_per_minute: float | None
@@ -66,24 +69,27 @@ class ClassLine:
 
 @dataclass(frozen=True)
 class Classes:
-    """`missing`: why nothing measured is shown."""
+    """A page of them, `listed`. `missing`: why nothing measured is shown."""
 
     lines: list[ClassLine]
+    listed: Listed[PriorityClass]
     missing: str
 
 
-def classes() -> Classes:
+def classes(wanted: Wanted) -> Classes:
     """The class that is served first stands first."""
     numbers = board.get()
-    rows = list(PriorityClass.objects.order_by("rank", "name"))
+    page = listed(PriorityClass.objects.filter(name__icontains=wanted.text).order_by("rank", "name"), wanted)
+    orders = PriorityClass.objects.order_by("rank", "name").values_list("shed_order", "name")
     named = Tenant.objects.exclude(default_priority_class="").values_list("default_priority_class")
     default_of = dict(named.annotate(count=Count("pk")).order_by())
     lines = []
-    for row, shown in zip(rows, PRIORITY_CLASSES.show(rows), strict=True):
+    by_order = list(orders) if page.is_searched else [(row.shed_order, row.name) for row in page.rows]
+    for row, shown in zip(page.rows, PRIORITY_CLASSES.show(page.rows), strict=True):
         shed = numbers.of("shed", row.name)
         line = ClassLine(
             shown,
-            [other.name for other in rows if other.shed_order < row.shed_order],
+            some([name for order, name in by_order if order < row.shed_order], NAMES_SHOWN),
             default_of.get(row.name, 0),
             numbers.of("requests", row.name),
             None if shed is None else 60 * shed,
@@ -92,4 +98,4 @@ def classes() -> Classes:
             numbers.of("goodput", row.name),
         )
         lines.append(line)
-    return Classes(lines, numbers.missing)
+    return Classes(lines, page, numbers.missing)

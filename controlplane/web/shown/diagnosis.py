@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,6 +25,8 @@ from controlplane.telemetry import query
 from controlplane.telemetry.promql.errors import TimedOut, Unavailable
 from controlplane.web import differences
 from controlplane.web.labels import action_label
+from controlplane.web.shown.evidence import evidence_label
+from wire.canonical import Document
 
 # Of the strip of a card and of a chart, in units of their drawing.
 STRIP_WIDTH, SPAN_MIN_WIDTH, CHART_WIDTH, CHART_HEIGHT = 1440, 6, 600, 80
@@ -113,12 +116,13 @@ class TopFinding:
     summary: str
 
 
+def title_of(detector: str) -> str:
+    """One that a later version had keeps its name."""
+    return next((str(each.title) for each in DETECTORS if each.name == detector), detector)
+
+
 def top_findings() -> list[TopFinding]:
-    titles = {detector.name: str(detector.title) for detector in DETECTORS}
-    return [
-        TopFinding(row, titles.get(row.detector, row.detector), in_language(row.summary))
-        for row in open_findings()[:TOP_FINDINGS]
-    ]
+    return [TopFinding(row, title_of(row.detector), in_language(row.summary)) for row in open_findings()[:TOP_FINDINGS]]
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ class EvidenceLine:
 def evidence_lines(finding: Finding) -> list[EvidenceLine]:
     return [
         EvidenceLine(
-            each["name"].replace("_", " "),
+            evidence_label(each["name"]),
             shown_value(each["value"], each["unit"]),
             None if each["limit"] is None else shown_value(each["limit"], each["unit"]),
             each["expr"],
@@ -188,7 +192,7 @@ def _chart(evidence: dict[str, Any], series: Sequence[query.Series], begin_ms: i
     top = max(*values, limit or 0.0, 0.0) * 1.1 or 1.0
     lines = [" ".join(_points(line, begin_ms, span_ms, top)) for line in series]
     return Chart(
-        name=evidence["name"].replace("_", " "),
+        name=evidence_label(evidence["name"]),
         lines=[line for line in lines if line],
         limit_y=None if limit is None else round(CHART_HEIGHT * (1 - limit / top), 1),
         top=shown_value(top, evidence["unit"]),
@@ -238,13 +242,32 @@ class LeverLine:
         return [(verb, label) for verb, label in VERB_LABELS.items() if can[verb]]
 
 
-def lever_line(row: Proposal) -> LeverLine:
-    return LeverLine(row, _objects(row), [_command(each) for each in row.commands], changed_since(row))
+def lever_lines(rows: Iterable[Proposal]) -> list[LeverLine]:
+    """What offered ones would change is read in one query a noun."""
+    rows = list(rows)
+    known = _known([edit for row in rows if not row.replaced for edit in row.edits])
+    return [
+        LeverLine(row, _objects(row, known), [_command(each) for each in row.commands], changed_since(row))
+        for row in rows
+    ]
 
 
-def _objects(row: Proposal) -> list[differences.Difference]:
+def _known(edits: Iterable[dict[str, Any]]) -> Mapping[tuple[str, str], Document]:
+    """By noun and key, the public forms of the rows that edits are about, as far as there are any."""
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    for edit in edits:
+        if edit["noun"] in KINDS and not edit["create"]:
+            names[edit["noun"]].add(edit["key"])
+    return {
+        (kind, row.name): KINDS[kind].noun.describe(row)
+        for kind, keys in names.items()
+        for row in KINDS[kind].noun.queryset().filter(name__in=keys)
+    }
+
+
+def _objects(row: Proposal, known: Mapping[tuple[str, str], Document]) -> list[differences.Difference]:
     """Of one that was applied what it replaced, of one that is offered what stands now beside what it would write."""
-    shown = row.replaced or [_beside(edit) for edit in row.edits]
+    shown = row.replaced or [_beside(edit, known.get((edit["noun"], edit["key"]))) for edit in row.edits]
     return [
         differences.of_values(KINDS[edit["noun"]].noun.noun, edit["key"], edit["before"], edit["after"])
         for edit in shown
@@ -252,9 +275,8 @@ def _objects(row: Proposal) -> list[differences.Difference]:
     ]
 
 
-def _beside(edit: dict[str, Any]) -> dict[str, Any]:
+def _beside(edit: dict[str, Any], now: Document | None) -> dict[str, Any]:
     kind, changes = KINDS.get(edit["noun"]), edit["changes"]
-    now = None if edit["create"] or kind is None else kind.noun.known(edit["key"])
     before = None if now is None or kind is None else picked(kind.noun.fields, now, changes)
     return {**edit, "before": before, "after": changes}
 

@@ -64,7 +64,8 @@ class Wanted:
         row = node.row
         models = {gpu.model for gpu in node.gpus}
         engines = [name for engine in node.engines for name in (engine.name, engine.pool, engine.model)]
-        return self._named([row.name, row.agent_version, row.driver_version, *models, *engines])
+        versions = (row.agent_version, row.driver_version, row.cuda_version)
+        return self._named([row.name, *versions, *models, *engines])
 
     def wants_engine(self, engine: EngineLine, nodes: frozenset[str]) -> bool:
         """`nodes`: those that are wanted by their health."""

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
-from django.db.models import Max
+from django.db.models import F, Max, Q, Value
 from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.breakers import standing
-from controlplane.breakers.models import Override
+from controlplane.breakers.standing import Forced
 from controlplane.configs import stages
 from controlplane.core.models import AuditEntry, Role
 from controlplane.fleet.models import Engine, Node
 from controlplane.tenants.models import TemporaryLimits
 from controlplane.tenants.services.tenants import TEMPORARY_LIMITS
-from controlplane.web.labels import actor_label, place_label
+from controlplane.web.field_labels import place_label
+from controlplane.web.labels import actor_label
 from controlplane.web.templatetags.headworks import grouped
 
 # More than a person reads; the REST calls give all.
@@ -40,9 +44,9 @@ class InForce(NamedTuple):
     role: Role = Role.OPERATOR
 
 
-def in_force() -> list[InForce]:
+def in_force(forced: Forced) -> list[InForce]:
     """What ends first comes first, then what has no end, newest first."""
-    found = [*_overrides(), *_temporary_limits(), *_stage(), *_cordons("node"), *_cordons("engine")]
+    found = [*_overrides(forced), *_temporary_limits(), *_stage(), *_cordons()]
     now = timezone.now()
     return sorted(found, key=lambda each: (each.until is None, each.until or now, -_stamp(each.since)))
 
@@ -51,8 +55,8 @@ def _stamp(moment: datetime | None) -> float:
     return moment.timestamp() if moment else 0.0
 
 
-def _overrides() -> list[InForce]:
-    rows = list(Override.objects.filter(expires_at__gt=timezone.now()).order_by("expires_at")[:ROWS])
+def _overrides(forced: Forced) -> list[InForce]:
+    rows = forced.rows[:ROWS]
     if not rows:
         return []
     return [
@@ -68,7 +72,7 @@ def _overrides() -> list[InForce]:
             until=row.expires_at,
             end=reverse("web:end_override", args=[row.name]),
         )
-        for row, shown in zip(rows, standing.shown(rows), strict=True)
+        for row, shown in zip(rows, standing.shown(rows, forced), strict=True)
     ]
 
 
@@ -116,14 +120,20 @@ def _stage() -> list[InForce]:
     ]
 
 
-def _cordons(noun: str) -> list[InForce]:
-    kind = Node if noun == "node" else Engine
-    names = list(kind._default_manager.filter(cordoned=True).order_by("name").values_list("name", flat=True)[:ROWS])
-    nodes = dict(Engine.objects.filter(name__in=names).values_list("name", "node__name")) if noun == "engine" else {}
-    entries = _cordoned_by(noun, names)
+def _cordons() -> list[InForce]:
+    """Of nodes, then of engines."""
+    nodes, engines = (
+        kind._default_manager.filter(cordoned=True)
+        .order_by()
+        .annotate(noun=Value(noun), on_node=F(on_node))
+        .values_list("noun", "name", "on_node")
+        for kind, noun, on_node in ((Node, "node", "name"), (Engine, "engine", "node__name"))
+    )
+    cordoned = list(nodes.union(engines, all=True).order_by("-noun", "name")[:ROWS])
+    entries = _cordoned_by((noun, name) for noun, name, _node in cordoned)
     found = []
-    for name in names:
-        entry, node = entries.get(name), nodes.get(name) if noun == "engine" else name
+    for noun, name, node in cordoned:
+        entry = entries.get((noun, name))
         found.append(
             InForce(
                 noun=noun,
@@ -141,8 +151,14 @@ def _cordons(noun: str) -> list[InForce]:
     return found
 
 
-def _cordoned_by(noun: str, names: Collection[str]) -> dict[str, AuditEntry]:
-    """The write that cordoned each, or last gave another reason for it."""
-    about = AuditEntry.objects.filter(noun=noun, key__in=names, after__cordoned=True)
-    newest = about.order_by().values("key").annotate(last=Max("pk")).values("last")
-    return {entry.key: entry for entry in AuditEntry.objects.filter(pk__in=newest)}
+def _cordoned_by(cordoned: Iterable[tuple[str, str]]) -> dict[tuple[str, str], AuditEntry]:
+    """(noun, name) → the write that cordoned it, or last gave another reason for it."""
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for noun, name in cordoned:
+        names[noun].append(name)
+    if not names:
+        return {}
+    wanted = reduce(or_, (Q(noun=noun, key__in=keys) for noun, keys in names.items()))
+    about = AuditEntry.objects.filter(wanted, after__cordoned=True)
+    newest = about.order_by().values("noun", "key").annotate(last=Max("pk")).values("last")
+    return {(entry.noun, entry.key): entry for entry in AuditEntry.objects.filter(pk__in=newest)}

@@ -60,7 +60,7 @@ class PoolLine:
 
     @property
     def sentence(self) -> str:
-        return pool_words.sentence(self.reading)
+        return pool_words.sentence(self.reading, self.facts.engines)
 
     @property
     def why(self) -> list[str]:
@@ -120,6 +120,7 @@ class Overview:
         spread = self.spread
         return overview_words.Seen(
             pools={line.name: line.state for line in self.pools},
+            out=sum(line.facts.engines.out for line in self.pools),
             firing=self.firing.by_severity,
             targets=len(spread.targets),
             refusing=spread.names(TargetState.REFUSED),

@@ -23,11 +23,13 @@ _QUIET_POOLS: frozenset[pool_words.State] = frozenset({"ok", "empty"})
 @dataclass(frozen=True)
 class Seen:
     """What is judged. `pools`: state by name. `firing`: incidents by severity. `behind`: targets that are to follow.
+    `out`: engines that people or the program keep out of service, which is told, and no trouble by itself.
 
     `metrics_missing`: the metrics store did not answer. `config_damaged`: the configuration cannot be read.
     """
 
     pools: Mapping[str, pool_words.State] = field(default_factory=dict)
+    out: int = 0
     firing: Mapping[str, int] = field(default_factory=dict)
     targets: int = 0
     refusing: Sequence[str] = ()
@@ -75,7 +77,11 @@ def sentence(seen: Seen, found: Sequence[Trouble]) -> str:
         seen.targets,
     )
     parts = [_("%(pools)s without trouble") % {"pools": pools}, _("no incident fires")]
-    return ", ".join([*parts, targets % {"count": seen.targets}])
+    parts.append(targets % {"count": seen.targets})
+    if seen.out:
+        out = ngettext("%(count)s engine kept out of service", "%(count)s engines kept out of service", seen.out)
+        parts.append(out % {"count": seen.out})
+    return ", ".join(parts)
 
 
 def _of_pools(pools: Mapping[str, pool_words.State]) -> Iterator[Trouble]:

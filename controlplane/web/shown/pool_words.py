@@ -136,10 +136,20 @@ def _of_room(facts: Facts, reading: Reading) -> Iterator[Reason]:
         yield Reason("tight", "long_queue", {"time": reading.queue_seconds, "limit": wait_seconds})
 
 
-def sentence(reading: Reading) -> str:
-    """How a pool is in a few words: what is left, how long a request waits, and how long it is worked on."""
+def sentence(reading: Reading, engines: Engines) -> str:
+    """How a pool is in a few words: what is left, how long a request waits and is worked on, what is kept out of it."""
+    return ", ".join([*_measured(reading), *_kept_out(engines)])
+
+
+def _kept_out(engines: Engines) -> Iterator[str]:
+    """No trouble while others serve; where none does it is a reason."""
+    if engines.out and (engines.up or engines.unknown):
+        yield _("%(out)s of %(all)s engines kept out of service") % {"out": engines.out, "all": engines.all}
+
+
+def _measured(reading: Reading) -> list[str]:
     if reading.is_empty:
-        return _("nothing is measured")
+        return [_("nothing is measured")]
     kv, queue, engine = reading.kv_left_ratio, reading.queue_seconds, reading.engine_seconds
     parts = [_("KV use not measured") if kv is None else _("%(share)s of KV left") % {"share": percent(kv)}]
     if reading.requests_per_second == 0 and queue is None:
@@ -149,7 +159,7 @@ def sentence(reading: Reading) -> str:
             _("queue not measured") if queue is None else _("queue %(time)s") % {"time": lasted(queue)},
             _("engine time not measured") if engine is None else _("engine time %(time)s") % {"time": lasted(engine)},
         ]
-    return ", ".join(parts)
+    return parts
 
 
 def why(reason: Reason) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from django.utils import timezone
@@ -14,6 +14,7 @@ from controlplane import settings_rows
 from controlplane.breakers.standing import Forced
 from controlplane.fleet.models import Engine, Model, Pool
 from controlplane.routing.models import Route
+from controlplane.web.listed import Listed, Wanted, listed
 from controlplane.web.measured import FRESH_SECONDS, Board, Numbers, Question, fresh, in_last_hour, soon
 from controlplane.web.shown import pool_readings
 from controlplane.web.shown.overview import stands
@@ -144,10 +145,11 @@ class PoolLine:
 
 @dataclass(frozen=True)
 class Pools:
-    """`missing`: why nothing measured is shown."""
+    """`missing`: why nothing measured is shown. `listed`: where `lines` are a page of all pools, which."""
 
     lines: list[PoolLine]
     missing: str
+    listed: Listed[Pool] | None = None
 
 
 @dataclass(frozen=True)
@@ -160,9 +162,11 @@ class Usage:
     tokens: int
 
 
-def pools() -> Pools:
-    """All pools by name, in a number of queries that does not grow with them."""
-    return _pools(list(Pool.objects.select_related("model").order_by("name")))
+def pools(wanted: Wanted) -> Pools:
+    """A page of them by name, in a number of queries that does not grow with them."""
+    rows = Pool.objects.select_related("model").filter(name__icontains=wanted.text)
+    page = listed(rows.order_by("name"), wanted)
+    return replace(_pools(list(page.rows)), listed=page)
 
 
 def pools_of(model: Model) -> Pools:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db.models import Count, Q
 
 from controlplane.fleet.models import Alias, Model, ModelVersion, Pool
 from controlplane.fleet.services import MODELS
+from controlplane.web.listed import Listed, Wanted, listed, named_by
 from controlplane.web.shown import pool_readings
 
 
@@ -34,34 +35,37 @@ class ModelLine:
 
 @dataclass(frozen=True)
 class Models:
-    """`missing`: why nothing measured is shown."""
+    """A page of them, `listed`. `missing`: why nothing measured is shown."""
 
     lines: list[ModelLine]
+    listed: Listed[Model]
     missing: str
 
 
-def models() -> Models:
-    """All of them by name, in a number of queries that does not grow with them."""
+def models(wanted: Wanted) -> Models:
+    """A page of them by name or alias, in a number of queries that does not grow with them."""
     numbers = pool_readings.board.get()
-    aliases, pools, versions = _aliases(), _pools(), {row.model_id: row for row in ModelVersion.objects.all()}
+    named = Q(name__icontains=wanted.text)
+    if wanted.text:
+        named |= Q(pk__in=Alias.objects.filter(name__icontains=wanted.text).values("model"))
+    page = listed(MODELS.queryset().filter(named).order_by("name"), wanted)
+    versions = {row.model_id: row for row in ModelVersion.objects.filter(model__in=page.rows)}
+    aliases, pools = _aliases(page.rows), _pools(page.rows)
     lines = []
-    for row in MODELS.queryset().order_by("name"):
+    for row in page.rows:
         own = pools.get(row.pk, [])
         rates = [rate for pool in own if (rate := numbers.of("requests", pool.name)) is not None]
         lines.append(ModelLine(row, aliases.get(row.pk, []), own, versions.get(row.pk), sum(rates) if rates else None))
-    return Models(lines, numbers.missing)
+    return Models(lines, page, numbers.missing)
 
 
-def _aliases() -> Mapping[int, list[str]]:
-    found: dict[int, list[str]] = {}
-    for model, name in Alias.objects.order_by("name").values_list("model_id", "name"):
-        found.setdefault(model, []).append(name)
-    return found
+def _aliases(models: Sequence[Model]) -> Mapping[int, list[str]]:
+    return named_by(Alias.objects.filter(model__in=models).values_list("model_id", "name"))
 
 
-def _pools() -> Mapping[int, list[ServedPool]]:
+def _pools(models: Sequence[Model]) -> Mapping[int, list[ServedPool]]:
     found: dict[int, list[ServedPool]] = {}
     up = Count("engines", filter=Q(engines__state="up"))
-    for row in Pool.objects.annotate(engines_count=Count("engines"), up=up).order_by("name"):
+    for row in Pool.objects.filter(model__in=models).annotate(engines_count=Count("engines"), up=up).order_by("name"):
         found.setdefault(row.model_id, []).append(ServedPool(row.name, row.engines_count, row.up))
     return found

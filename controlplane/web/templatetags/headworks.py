@@ -24,6 +24,7 @@ from controlplane.core.models import AuditEntry
 from controlplane.web.convergence import Count
 from controlplane.web.differences import shown_key
 from controlplane.web.labels import (
+    action_label,
     actor_label,
     annotation_label,
     annotation_text,
@@ -32,16 +33,18 @@ from controlplane.web.labels import (
     health_reason_label,
     needs_person,
     noun_label,
-    place_label,
 )
 from controlplane.web.rendering import frame_of
+from controlplane.web.shown.diagnosis import title_of
 from controlplane.web.shown.fleet import GpuLine, Reason, headline_of
 from controlplane.web.shown.quantities import lasted, measured, percent, promised
+from controlplane.web.shown.reasons import MEANS
+from controlplane.web.shown.spoken import spoken
 from controlplane.web.states import SHORT_LABELS, Look, look_of
 
 register = template.Library()
-for _quantity in (lasted, measured, percent, promised):
-    register.filter(_quantity)
+for _filter in (lasted, measured, percent, promised, spoken):
+    register.filter(_filter)
 _STEPS = re.compile(r"(?<=[^:/]/)(?=.)")
 _PART_OF_GPU = re.compile(r"(\bGPU \d+) \([^()]*[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9]\)")
 
@@ -55,15 +58,27 @@ def frame(context: Context) -> str:
 
 
 @register.filter
-def noun(name: str) -> str:
-    """A noun of the audit in the reader's language."""
-    return noun_label(name)
+def action(name: str) -> str:
+    """What an agent is asked to do, in the reader's language."""
+    return action_label(name)
 
 
 @register.filter
-def place(steps: Sequence[str]) -> str:
-    """Where a value of a diff stands, as the form calls it."""
-    return place_label(steps)
+def bottleneck(detector: str) -> str:
+    """What a detector finds, in the reader's language."""
+    return title_of(detector)
+
+
+@register.filter
+def means(reason: str) -> str:
+    """What a gateway's reason for a refusal means; empty of one that a later version has."""
+    return str(MEANS.get(reason, ""))
+
+
+@register.filter
+def noun(name: str) -> str:
+    """A noun of the audit in the reader's language."""
+    return noun_label(name)
 
 
 @register.filter

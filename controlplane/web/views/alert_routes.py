@@ -27,10 +27,9 @@ from controlplane.web.forms.alert import (
     NewInhibitionForm,
     TryRouteForm,
 )
+from controlplane.web.listed import Wanted, listed
 from controlplane.web.views.noun_pages import NounPages
 
-# More than a person has; the REST calls give all.
-ROWS = 500
 _ROUTES = NounPages(
     ALERT_ROUTES, AlertRouteForm, NewAlertRouteForm, "/alert-routes", "web:alert_routes", "alert_routes",
     gettext_lazy("Alert routes"), gettext_lazy("New alert route"),
@@ -44,13 +43,15 @@ _INHIBITIONS = NounPages(
 @page()
 def alert_routes(request: HttpRequest, caller: Caller) -> HttpResponse:
     form = TryRouteForm(request.GET if "labels" in request.GET else None)
+    wanted, wanted_inhibitions = Wanted.of(request), Wanted.of(request, "inhibitions_", ("q", "page"))
+    rows = listed(AlertRoute.objects.filter(name__icontains=wanted.text).order_by("order", "name"), wanted)
+    inhibitions = Inhibition.objects.filter(name__icontains=wanted_inhibitions.text).order_by("name")
+    listed_inhibitions = listed(inhibitions, wanted_inhibitions)
     context: dict[str, Any] = {
         "section": "alert_routes",
-        "rows": AlertRoute.objects.order_by("order", "name")[:ROWS],
-        "inhibitions": [
-            {"row": row, "changed": bool(row.pack) and is_changed(row)}
-            for row in Inhibition.objects.order_by("name")[:ROWS]
-        ],
+        "listed": rows,
+        "inhibitions": [{"row": row, "changed": bool(row.pack) and is_changed(row)} for row in listed_inhibitions.rows],
+        "listed_inhibitions": listed_inhibitions,
         "receivers": Receiver.objects.count(),
         "form": form,
         "tried": _tried(form),

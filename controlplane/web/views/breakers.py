@@ -7,20 +7,22 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane.breakers import services
 from controlplane.breakers.services import OVERRIDES
+from controlplane.breakers.standing import Forced
 from controlplane.core.models import AuditEntry, Role
 from controlplane.core.security import Caller
 from controlplane.fleet.models import Engine
 from controlplane.fleet.services import POOLS
 from controlplane.web.access import page
-from controlplane.web.asked import text_in
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.effects import tenants_of
 from controlplane.web.forms.override import OverrideForm
+from controlplane.web.listed import Wanted, listed
 from controlplane.web.panels import shared_panel
 from controlplane.web.shown.breakers import standing_of
 from controlplane.web.shown.in_force import in_force
@@ -28,16 +30,14 @@ from controlplane.web.views.noun_pages import Frame, ask
 from controlplane.web.views.review import Proposal, confirm
 
 SECTION = "breakers"
-HISTORY_ROWS, POOLS_A_PAGE, NAME_MAX = 30, 50, 63
+HISTORY_ROWS = 30
 
 
 @page()
 def breakers(request: HttpRequest, caller: Caller) -> HttpResponse:
-    after = _after(request)
     context: dict[str, Any] = {
         "section": SECTION,
-        **_standing(after),
-        "after": after,
+        **_standing(Wanted.of(request)),
         "history": AuditEntry.objects.filter(noun=OVERRIDES.noun).order_by("-pk")[:HISTORY_ROWS],
         "curl_breakers": curl(request, "GET", "/breakers"),
         **followed(request, caller),
@@ -47,19 +47,15 @@ def breakers(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 @page()
 def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
-    may_operate, after = caller.role.covers(Role.OPERATOR), _after(request)
+    may_operate, wanted = caller.role.covers(Role.OPERATOR), Wanted.of(request)
     context = {"may_operate": may_operate}
-    return shared_panel("web/parts/breakers.html", lambda: {**_standing(after), **context}, (may_operate, after))
+    return shared_panel("web/parts/breakers.html", lambda: {**_standing(wanted), **context}, (may_operate, wanted))
 
 
-def _after(request: HttpRequest) -> str:
-    return text_in(request, "after")[:NAME_MAX]
-
-
-def _standing(after: str) -> dict[str, Any]:
-    pools, following = POOLS.page(POOLS_A_PAGE, after)
-    next_address = following and f"{reverse('web:breakers')}?after={following}"
-    return {"standing": standing_of(pools), "in_force": in_force(), "next_address": next_address}
+def _standing(wanted: Wanted) -> dict[str, Any]:
+    pools = listed(POOLS.queryset().filter(name__icontains=wanted.text).order_by("name"), wanted)
+    forced = Forced(timezone.now())
+    return {"standing": standing_of(pools.rows, forced), "in_force": in_force(forced), "listed": pools}
 
 
 @page(Role.OPERATOR)

@@ -16,6 +16,7 @@ from controlplane.web.access import page
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
 from controlplane.web.forms.cache import CachePolicyForm, NewCachePolicyForm
+from controlplane.web.listed import Wanted
 from controlplane.web.panels import shared_panel
 from controlplane.web.shown.caches import caches
 from controlplane.web.views.noun_pages import NounPages
@@ -28,9 +29,11 @@ _PAGES = NounPages(
 
 @page()
 def cache_policies(request: HttpRequest, caller: Caller) -> HttpResponse:
+    now = caches(Wanted.of(request))
     context: dict[str, Any] = {
         "section": "cache_policies",
-        "caches_now": caches(),
+        "caches_now": now,
+        "listed": now.listed,
         **followed(request, caller),
         "curl_policies": curl(request, "GET", "/cache-policies"),
     }
@@ -39,8 +42,8 @@ def cache_policies(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 @page()
 def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
-    may = {"may_operate": caller.role.covers(Role.OPERATOR)}
-    return shared_panel("web/parts/caches.html", lambda: {"caches_now": caches(), **may}, caller.role)
+    may, wanted = {"may_operate": caller.role.covers(Role.OPERATOR)}, Wanted.of(request)
+    return shared_panel("web/parts/caches.html", lambda: {"caches_now": caches(wanted), **may}, (caller.role, wanted))
 
 
 @page(Role.OPERATOR)

@@ -33,6 +33,7 @@ from controlplane.web.asked import number_in
 from controlplane.web.convergence import followed
 from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.forms.diagnosis import LeverPolicyForm, NewLeverPolicyForm
+from controlplane.web.listed import Wanted, listed
 from controlplane.web.shown import diagnosis as shown
 from controlplane.web.views.review import Proposal, confirm, propose
 
@@ -103,7 +104,7 @@ def finding(request: HttpRequest, caller: Caller, finding_id: int) -> HttpRespon
         "charts": [] if request.headers.get("HX-Request") else shown.charts(row, now),
         "chart_width": shown.CHART_WIDTH,
         "chart_height": shown.CHART_HEIGHT,
-        "levers": [shown.lever_line(lever) for lever in row.proposals.all()],
+        "levers": shown.lever_lines(row.proposals.all()),
         **followed(request, caller),
         "trail": _trail(),
         "curl_finding": curl(request, "GET", f"/diagnosis/findings/{finding_id}"),
@@ -161,12 +162,14 @@ def levers(request: HttpRequest, caller: Caller) -> HttpResponse:
     """What levers were offered, and what became of them; the policies that apply some by themselves."""
     start = number_in(request, "before")
     rows, following = standing.page_proposals(limit=ROWS_PER_PAGE, after=start)
+    wanted = Wanted.of(request, "policies_", ("before",))
+    policies = LEVER_POLICIES.queryset().filter(name__icontains=wanted.text).order_by("name")
     context = {
         "section": "diagnosis",
         "rows": [(row, in_language(row.title)) for row in rows],
         "paged": start is not None,
         "next_address": following and f"{reverse('web:levers')}?before={following}",
-        "policies": LEVER_POLICIES.queryset().order_by("name"),
+        "listed": listed(policies, wanted),
         "trail": _trail(),
         "curl_levers": curl(request, "GET", "/diagnosis/levers"),
         "curl_policies": curl(request, "GET", "/lever-policies"),

@@ -20,6 +20,7 @@ from controlplane.web.curl import curl
 from controlplane.web.effects import tenants_of
 from controlplane.web.forms.grouped import settings_of
 from controlplane.web.forms.model import AliasForm, ModelForm, NewAliasForm, NewModelForm
+from controlplane.web.listed import Wanted
 from controlplane.web.shown import pools as pools_read
 from controlplane.web.shown import served_models
 from controlplane.web.shown.model_files import files_of
@@ -38,9 +39,11 @@ _ALIASES = NounPages(
 
 @page()
 def models(request: HttpRequest, caller: Caller) -> HttpResponse:
+    now = served_models.models(Wanted.of(request))
     context = {
         "section": "models",
-        "models_now": served_models.models(),
+        "models_now": now,
+        "listed": now.listed,
         **followed(request, caller),
         "curl_models": curl(request, "GET", "/models"),
         "curl_aliases": curl(request, "GET", "/aliases"),

@@ -20,6 +20,7 @@ from controlplane.web.curl import curl
 from controlplane.web.effects import tenants_of
 from controlplane.web.forms.grouped import settings_of
 from controlplane.web.forms.pool import NewPoolForm, PoolForm
+from controlplane.web.listed import Wanted
 from controlplane.web.panels import shared_panel
 from controlplane.web.shown import fleet as fleet_read
 from controlplane.web.shown import pools as pools_read
@@ -36,9 +37,11 @@ _BOUNDS = ("kv_admit_permille", "queue_cap", "queue_ttl_ms", "max_concurrency")
 
 @page()
 def pools(request: HttpRequest, caller: Caller) -> HttpResponse:
+    now = pools_read.pools(Wanted.of(request))
     context = {
         "section": "pools",
-        "pools_now": pools_read.pools(),
+        "pools_now": now,
+        "listed": now.listed,
         **followed(request, caller),
         "curl_pools": curl(request, "GET", "/pools"),
     }
@@ -47,8 +50,10 @@ def pools(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 @page()
 def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
-    may = {"may_operate": caller.role.covers(Role.OPERATOR)}
-    return shared_panel("web/parts/pools.html", lambda: {"pools_now": pools_read.pools(), **may}, caller.role)
+    may, wanted = {"may_operate": caller.role.covers(Role.OPERATOR)}, Wanted.of(request)
+    return shared_panel(
+        "web/parts/pools.html", lambda: {"pools_now": pools_read.pools(wanted), **may}, (caller.role, wanted)
+    )
 
 
 @page()

@@ -17,6 +17,7 @@ from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
 from controlplane.web.effects import tenants_of_class
 from controlplane.web.forms.classes import NewPriorityClassForm, PriorityClassForm
+from controlplane.web.listed import Wanted
 from controlplane.web.panels import shared_panel
 from controlplane.web.shown.classes import classes
 from controlplane.web.views.noun_pages import NounPages
@@ -29,9 +30,11 @@ _PAGES = NounPages(
 
 @page()
 def priority_classes(request: HttpRequest, caller: Caller) -> HttpResponse:
+    now = classes(Wanted.of(request))
     context: dict[str, Any] = {
         "section": "priority_classes",
-        "classes_now": classes(),
+        "classes_now": now,
+        "listed": now.listed,
         **followed(request, caller),
         "curl_classes": curl(request, "GET", "/priority-classes"),
     }
@@ -40,8 +43,10 @@ def priority_classes(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 @page()
 def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
-    may = {"may_operate": caller.role.covers(Role.OPERATOR)}
-    return shared_panel("web/parts/priority_classes.html", lambda: {"classes_now": classes(), **may}, caller.role)
+    may, wanted = {"may_operate": caller.role.covers(Role.OPERATOR)}, Wanted.of(request)
+    return shared_panel(
+        "web/parts/priority_classes.html", lambda: {"classes_now": classes(wanted), **may}, (caller.role, wanted)
+    )
 
 
 @page(Role.OPERATOR)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
+from django.db.models import F
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -27,6 +28,7 @@ from controlplane.web.access import page
 from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.forms.common import SecretForm
 from controlplane.web.forms.receiver import GivenSecretForm, NewReceiverForm, ReceiverForm, initial_of
+from controlplane.web.listed import Wanted, listed
 from controlplane.web.shown import incidents as incidents_read
 from controlplane.web.views.review import Proposal, confirm, propose
 from controlplane.web.writing import MadeAlready, make_secret
@@ -34,9 +36,14 @@ from controlplane.web.writing import MadeAlready, make_secret
 
 @page()
 def receivers(request: HttpRequest, caller: Caller) -> HttpResponse:
+    wanted = Wanted.of(request)
+    # What is kept from its messages comes first.
+    order = F("open_until").desc(nulls_last=True), "name"
+    found = listed(Receiver.objects.filter(name__icontains=wanted.text).order_by(*order), wanted)
     context: dict[str, Any] = {
         "section": "receivers",
-        "rows": incidents_read.receiver_lines(),
+        "rows": incidents_read.receiver_lines(found.rows),
+        "listed": found,
         "curl_receivers": curl(request, "GET", "/receivers"),
     }
     return render(request, "web/receivers.html", context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -11,9 +12,10 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
 from controlplane.core.errors import Refused
+from controlplane.core.models import AuditEntry
 from controlplane.core.security import Caller
 from controlplane.web.forms.common import ReasonForm, RefusableForm
-from controlplane.web.writing import Action, ChangedMeanwhile, carry_out, rehearse
+from controlplane.web.writing import Action, ChangedMeanwhile, MadeAlready, carry_out, rehearse
 
 
 @dataclass(frozen=True)
@@ -57,21 +59,39 @@ def propose(request: HttpRequest, caller: Caller, proposal: Proposal) -> HttpRes
     if request.POST.get("step") == "review" and proposal.carried is not None and proposal.carried.is_overtaken:
         notice = _("Someone changed this since you opened the form. Below is what applying would do now.")
     if applying and reason.is_valid():
+        digest, change_id = request.POST.get("digest", ""), _change_id(request)
         try:
-            unit = carry_out(caller, reason.cleaned_data["reason"], request.POST.get("digest", ""), proposal.action)
+            unit = carry_out(caller, reason.cleaned_data["reason"], digest, proposal.action, change_id)
         except ChangedMeanwhile:
             notice = _("Someone changed this meanwhile. Below is what applying would do now.")
+        except MadeAlready:
+            # The button was pressed twice, or the page sent anew: the answer is that of the first time.
+            published = AuditEntry.objects.filter(change_id=str(change_id), touches_config=True).exists()
+            return _done(proposal, change_id if published else None)
         else:
-            return redirect(f"{proposal.done}?change={unit.change_id}" if unit.patch else proposal.done)
+            return _done(proposal, unit.change_id if unit.patch else None)
     context = {
         "section": proposal.section,
         "proposal": proposal,
         "rehearsal": rehearse(caller, proposal.action),
         "reason": reason,
         "notice": notice,
+        "change_id": uuid.uuid4(),
     }
     status = HTTPStatus.CONFLICT if notice else HTTPStatus.UNPROCESSABLE_ENTITY if reason.errors else HTTPStatus.OK
     return render(request, "web/review.html", context, status=status)
+
+
+def _change_id(request: HttpRequest) -> uuid.UUID | None:
+    """How the page of review named the change; None where it did not."""
+    try:
+        return uuid.UUID(request.POST.get("change_id", ""))
+    except ValueError:
+        return None
+
+
+def _done(proposal: Proposal, change_id: uuid.UUID | None) -> HttpResponse:
+    return redirect(f"{proposal.done}?change={change_id}" if change_id else proposal.done)
 
 
 def confirm(request: HttpRequest, caller: Caller, proposal: Proposal) -> HttpResponse:

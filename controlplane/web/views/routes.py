@@ -25,6 +25,7 @@ from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.effects import tenants_of
 from controlplane.web.forms.route import NewRouteForm, RouteForm, SentForm, TrialForm
+from controlplane.web.listed import Wanted, listed
 from controlplane.web.measured import Board, Numbers, Question
 from controlplane.web.panels import shared_panel
 from controlplane.web.sent_text import read_body
@@ -36,8 +37,6 @@ from controlplane.web.views.review import Proposal, confirm
 from wire.canonical import Document
 
 SECTION = "routes"
-# More than a person reads; the REST calls give all.
-ROWS = 500
 _PATHS = get_args(asked.Path)
 LATELY = {"rate": Question('sum by (pool) (rate(headworks_gateway_requests_total{pool!=""}[5m]))', ("pool",))}
 _BOARD = Board("routes", LATELY)
@@ -53,7 +52,7 @@ def routes(request: HttpRequest, caller: Caller) -> HttpResponse:
     question, answer = _tried(form)
     context: dict[str, Any] = {
         "section": SECTION,
-        **_rules(),
+        **_rules(Wanted.of(request)),
         "form": form,
         "tested": answer,
         "curl_routes": curl(request, "GET", "/routes"),
@@ -65,16 +64,17 @@ def routes(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 @page()
 def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
-    may_operate = caller.role.covers(Role.OPERATOR)
-    return shared_panel("web/parts/routes.html", lambda: {**_rules(), "may_operate": may_operate}, may_operate)
+    may_operate, wanted = caller.role.covers(Role.OPERATOR), Wanted.of(request)
+    context = {"may_operate": may_operate}
+    return shared_panel("web/parts/routes.html", lambda: {**_rules(wanted), **context}, (may_operate, wanted))
 
 
-def _rules() -> dict[str, Any]:
-    rows = Route.objects.order_by("order", "name")
-    found = [ROUTES.describe(row) for row in rows[:ROWS]]
+def _rules(wanted: Wanted) -> dict[str, Any]:
+    found = listed(Route.objects.filter(name__icontains=wanted.text).order_by("order", "name"), wanted)
     numbers = _BOARD.get()
-    lines = [{"row": row, "when": conditions(row["match"]), "way": _lately(row, numbers)} for row in found]
-    return {"lines": lines, "left_out": rows.count() - ROWS if len(lines) == ROWS else 0, "missing": numbers.missing}
+    rows = [ROUTES.describe(row) for row in found.rows]
+    lines = [{"row": row, "when": conditions(row["match"]), "way": _lately(row, numbers)} for row in rows]
+    return {"lines": lines, "listed": found, "missing": numbers.missing}
 
 
 def _lately(row: Document, numbers: Numbers) -> dict[str, Any]:
@@ -180,6 +180,10 @@ def _unsent(request: HttpRequest, kind: type[RouteForm], title: str, name: str =
     home = reverse("web:routes")
     trail = [(home, str(_PAGES.title))]
     context = {"section": SECTION, "title": title, "trail": trail, "done": home, "form": form, "tested": answer}
+    call = ("PATCH", f"/routes/{name}") if name else ("POST", "/routes")
+    typed = form.values() if form.is_bound and not form.errors else {"order": form["order"].value()}
+    body = typed if name else {"name": "NAME", **typed}
+    context["call_line"] = curl(request, *call, query=reason_of(request), body=body)
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
     return render(request, "web/route_form.html", context, status=status)
 

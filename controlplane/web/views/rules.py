@@ -21,9 +21,11 @@ from controlplane.core.errors import Refused
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.web.access import page
+from controlplane.web.asked import text_in
 from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.forms.common import RefusableForm
 from controlplane.web.forms.rules import AlertRuleForm, NewAlertRuleForm, RulesFileForm
+from controlplane.web.listed import Wanted
 from controlplane.web.shown import alert_rules
 from controlplane.web.views.review import Proposal, confirm, propose
 
@@ -32,9 +34,13 @@ SECTION = "rules"
 
 @page()
 def rules(request: HttpRequest, caller: Caller) -> HttpResponse:
+    state = text_in(request, "state")
+    found = alert_rules.found(Wanted.of(request, keep=["state"]), state)
     context = {
         "section": SECTION,
-        "groups": alert_rules.groups(),
+        "found": found,
+        "listed": found.listed,
+        "state": state,
         "export": "/api/v1/rules-file",
         "curl_rules": curl(request, "GET", "/rules"),
         "curl_export": curl(request, "GET", "/rules-file"),
@@ -150,7 +156,7 @@ def import_rules(request: HttpRequest, caller: Caller) -> HttpResponse:
     first = _import_line(request)
     if not _is_sent(request, form):
         return _form_page(request, form, title, first)
-    replace = form.cleaned_data["replace"]
+    replace, skip = form.cleaned_data["replace"], form.cleaned_data["skip"]
     try:
         given = read_yaml(form.cleaned_data["rule_file"].encode())
     except Refused as refused:
@@ -158,14 +164,15 @@ def import_rules(request: HttpRequest, caller: Caller) -> HttpResponse:
         return _form_page(request, form, title, first)
 
     def change(unit: UnitOfWork) -> None:
-        rule_files.take(unit, given, replace=replace)
+        rule_files.take(unit, given, replace=replace, skip=skip)
 
-    line = _import_line(request, replace=replace)
+    line = _import_line(request, replace=replace, skip=skip)
     return _proposed(request, caller, form, title, change, line, reverse("web:rules"))
 
 
-def _import_line(request: HttpRequest, *, replace: bool = False) -> str:
-    asked = {**reason_of(request), **({"replace": "true"} if replace else {})}
+def _import_line(request: HttpRequest, *, replace: bool = False, skip: bool = False) -> str:
+    chosen = {"replace": replace, "skip": skip}
+    asked = {**reason_of(request), **{name: "true" for name, is_chosen in chosen.items() if is_chosen}}
     line = curl(request, "POST", "/rules-file", query=asked)
     return line + " \\\n  -H 'Content-Type: text/yaml' --data-binary @rules.yml"
 

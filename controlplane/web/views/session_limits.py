@@ -18,6 +18,7 @@ from controlplane.web.convergence import followed
 from controlplane.web.curl import curl
 from controlplane.web.effects import listed
 from controlplane.web.forms.session import NewSessionLimitsForm, SessionLimitsForm
+from controlplane.web.listed import Wanted
 from controlplane.web.panels import shared_panel
 from controlplane.web.shown.agent_sessions import sessions
 from controlplane.web.views.noun_pages import NounPages
@@ -30,9 +31,11 @@ _PAGES = NounPages(
 
 @page()
 def session_limits(request: HttpRequest, caller: Caller) -> HttpResponse:
+    now = sessions(Wanted.of(request))
     context: dict[str, Any] = {
         "section": "session_limits",
-        "sessions_now": sessions(),
+        "sessions_now": now,
+        "listed": now.listed,
         **followed(request, caller),
         "curl_limits": curl(request, "GET", "/session-limits"),
     }
@@ -41,8 +44,10 @@ def session_limits(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 @page()
 def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
-    may = {"may_operate": caller.role.covers(Role.OPERATOR)}
-    return shared_panel("web/parts/sessions.html", lambda: {"sessions_now": sessions(), **may}, caller.role)
+    may, wanted = {"may_operate": caller.role.covers(Role.OPERATOR)}, Wanted.of(request)
+    return shared_panel(
+        "web/parts/sessions.html", lambda: {"sessions_now": sessions(wanted), **may}, (caller.role, wanted)
+    )
 
 
 @page(Role.OPERATOR)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
-from django.db.models import Count, Q
+from django.db.models import CharField, Count, Q, QuerySet
+from django.db.models.functions import Cast
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -25,35 +25,31 @@ from controlplane.tenants import services
 from controlplane.tenants.key_keepers import may_keep
 from controlplane.tenants.models import Tenant, TenantKey
 from controlplane.web.access import page
-from controlplane.web.asked import text_in
 from controlplane.web.convergence import followed
 from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.forms.common import NewTenantForm, TenantForm, TenantLimitsForm
 from controlplane.web.forms.hours import line_of
+from controlplane.web.listed import Listed, Wanted, listed
 from controlplane.web.shown.tried import effect_in_words
 from controlplane.web.views.review import Proposal, propose
 from controlplane.web.writing import Action, rehearse
 
-ROWS_PER_PAGE = 50
 HISTORY_ROWS = 10
 
 
 @page(judge=any_of_theirs)
 def tenants(request: HttpRequest, caller: Caller) -> HttpResponse:
-    q, after = (text_in(request, name) for name in ("q", "after"))
-    found = Tenant.objects.filter(name__icontains=q.strip(), name__gt=after).annotate(keys_count=Count("keys"))
+    wanted = Wanted.of(request)
+    found = Tenant.objects.filter(name__icontains=wanted.text).annotate(keys_count=Count("keys"))
     found = within(found, "name", caller.tenants).select_related(*services.TENANTS.related)
-    rows = list(found.order_by("name")[: ROWS_PER_PAGE + 1])
-    on_page = rows[:ROWS_PER_PAGE]
-    following = {"q": q, "after": rows[ROWS_PER_PAGE - 1].name} if len(rows) > ROWS_PER_PAGE else None
+    page_of = listed(found.order_by("name"), wanted)
     context = {
         "section": "tenants",
         "rows": [
-            {**shown, "keys_count": row.keys_count}
-            for row, shown in zip(on_page, services.TENANTS.show(on_page), strict=True)
+            {**shown, "keys_count": row.keys_count}  # type: ignore[attr-defined]  # annotated above
+            for row, shown in zip(page_of.rows, services.TENANTS.show(page_of.rows), strict=True)
         ],
-        "q": q,
-        "next_address": following and f"{reverse('web:tenants')}?{urlencode(following)}",
+        "listed": page_of,
         "curl_list": curl(request, "GET", "/tenants"),
     }
     return render(request, "web/tenants.html", context)
@@ -63,22 +59,34 @@ def tenants(request: HttpRequest, caller: Caller) -> HttpResponse:
 def tenant(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     row = services.get(name)
     shown = services.TENANTS.show([row])[0]
-    keys = list(row.keys.order_by("-created_at", "-pk"))
+    keys = _keys(row, Wanted.of(request))
     context = {
         "section": "tenants",
         "tenant": shown,
         "hours": [line_of(named) for named in shown["schedule"].items()],
         "until": _on_the_clock_of(shown, shown["limits_now"]["until"]),
-        "keys": [_key_line(key) for key in keys],
+        "keys": [_key_line(key) for key in keys.rows],
+        "listed": keys,
         "may_keep_keys": may_keep(caller.actor),
-        "history": AuditEntry.objects.filter(
-            Q(noun="tenant", key=name) | Q(noun="key", key__in=[str(key.pk) for key in keys])
-        ).order_by("-pk")[:HISTORY_ROWS],
+        "history": _history(row),
         **followed(request, caller),
         "curl_tenant": curl(request, "GET", f"/tenants/{name}"),
         "curl_keys": curl(request, "GET", f"/tenants/{name}/keys"),
     }
     return render(request, "web/tenant.html", context)
+
+
+def _keys(tenant: Tenant, wanted: Wanted) -> Listed[TenantKey]:
+    """Of those whose label holds what is searched for, or that begin with it: the newest first."""
+    found = Q(label__icontains=wanted.text) | Q(prefix__startswith=wanted.text)
+    return listed(tenant.keys.filter(found).order_by("-created_at", "-pk"), wanted)
+
+
+def _history(tenant: Tenant) -> QuerySet[AuditEntry]:
+    """The last changes of the tenant and of its keys."""
+    keys = tenant.keys.annotate(key=Cast("pk", CharField())).values("key")
+    own = Q(noun="tenant", key=tenant.name) | Q(noun="key", key__in=keys)
+    return AuditEntry.objects.filter(own).order_by("-pk")[:HISTORY_ROWS]
 
 
 def _on_the_clock_of(tenant: Mapping[str, Any], moment: str | None) -> str:

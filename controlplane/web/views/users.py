@@ -16,29 +16,28 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.models import Role, User
 from controlplane.core.security import Caller
 from controlplane.web.access import page
-from controlplane.web.asked import text_in
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms.common import SecretForm
 from controlplane.web.forms.people import NewUserForm, UserForm
+from controlplane.web.listed import Wanted, listed
 from controlplane.web.shown.people import log_ins_in_words, log_ins_of, person_lines, what_ends
 from controlplane.web.views.noun_pages import Frame, ask
 from controlplane.web.views.review import Proposal, confirm
 from controlplane.web.views.secret import secret_page
 
-ROWS_PER_PAGE = 100
 # 120 bits: nobody guesses it, and a person can type it once.
 _PASSWORD_BYTES = 15
 
 
 @page()
 def users_page(request: HttpRequest, caller: Caller) -> HttpResponse:
-    after = text_in(request, "after")
-    rows, following = users.page(ROWS_PER_PAGE, after)
+    wanted = Wanted.of(request)
+    page_of = listed(User.objects.filter(username__icontains=wanted.text).order_by("username"), wanted)
     context = {
         "section": "users",
-        "lines": person_lines(rows),
+        "lines": person_lines(page_of.rows),
+        "listed": page_of,
         "provider": oidc_rows.NAME.read(),
-        "next_address": following and f"{reverse('web:users')}?after={following}",
         "curl_users": curl(request, "GET", "/users"),
     }
     return render(request, "web/users.html", context)

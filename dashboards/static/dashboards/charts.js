@@ -204,6 +204,16 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, { headworks: { show, asked } });
 
+  // A phone has the first screen for charts: what is seldom chosen is folded, unless it was.
+  const phone = matchMedia("(max-width: 640px)");
+  const more = form.querySelector(".more-choices");
+  const fold = () => {
+    const chosen = new URL(location.href).searchParams;
+    more.open = !phone.matches || ["from", "to", "hide"].some((name) => chosen.get(name));
+  };
+  phone.addEventListener("change", fold);
+  fold();
+
   const firstSpan = form.querySelector("[name=span]").value;
 
   // The time of the address: what the buttons, the form and the other layers say of it.

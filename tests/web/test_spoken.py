@@ -1,0 +1,149 @@
+"""What services say is said in the reader's language, and every form of it is one that a service still says."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.utils.translation import gettext, override
+
+from controlplane.alerts import runbooks
+from controlplane.web.shown.evidence import evidence_label
+from controlplane.web.shown.reasons import MEANS
+from controlplane.web.shown.runbook_text import THEMES, as_html
+from controlplane.web.shown.spoken import FORMS, spoken
+from gateway.refusals import REASONS
+
+SERVICES = ("rollouts", "fleet", "configs", "tenants", "diagnosis", "alerts", "remediation", "core")
+CONTROLPLANE = Path(settings.BASE_DIR)
+# What ends up as `said` of a rollout or of a step, by the function that takes it.
+SAYING = {"waits": 0, "_as_heard": 1, "done": 0, "failed": 0, "Verdict": 1, "Decision": 1}
+HOLE = "\0"
+
+
+def turkish(text: str) -> str:
+    with override("tr"):
+        return spoken(text)
+
+
+@pytest.mark.parametrize(
+    ("said", "in_turkish"),
+    [
+        ("every condition held", "tüm koşullar sağlandı"),
+        (
+            "waits for gateway/edge-1, gateway/edge-2 and 3 more",
+            "bekleniyor: gateway/edge-1, gateway/edge-2 ve 3 tane daha",
+        ),
+        ("the new side lost b-1: it does not answer", "yeni taraf motor yitirdi: b-1: yanıt vermiyor"),
+        (
+            "after 600 s not ready: b-1: probe chat failed, b-2: it is hung",
+            "600 sn sonra: hazır değil: b-1: chat sınaması başarısız, b-2: takıldı",
+        ),
+        (
+            "not healthy: ttft_p95; the old side cannot serve either (a: it is hung), so it stays",
+            "sağlıklı değil: ttft_p95; eski taraf da hizmet veremiyor (a: takıldı), bu yüzden olduğu gibi kalıyor",
+        ),
+        ("moves 25 % to chat-next", "trafiğin %25'i chat-next havuzuna taşınıyor"),
+        ("could not drain: a failed: it has 3 requests", "yapılamadı (boşaltma): a failed: it has 3 requests"),
+        ("warm_up begins", "başlıyor: Isıt"),
+        ("clear for 90 s", "90 sn boyunca temiz"),
+        ("there is no priority class 'night'", "“night” adlı öncelik sınıfı yok"),
+        (
+            "pool 'chat': its engines differ in version: 0.11.0 on a; 0.12.0 on b; a site's own reason",
+            "“chat” havuzu: motorları şurada ayrılıyor: version: 0.11.0 on a; 0.12.0 on b; a site's own reason",
+        ),
+        (
+            "engine 'a' has version 0.9; >=0.11 is needed; it takes response_format and does not hold to it",
+            "“a” motorunda version 0.9; gereken: >=0.11; response_format'ı alıyor ama ona uymuyor",
+        ),
+        # Of a later version, or of a person: as it is.
+        ("something that nobody has said yet", "something that nobody has said yet"),
+        ("", ""),
+    ],
+)
+def test_a_sentence_is_said_in_the_readers_language(said: str, in_turkish: str) -> None:
+    assert turkish(said) == in_turkish
+    assert spoken(said) == said
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_one_that_a_service_says_and_is_translated(form: str) -> None:
+    bare = re.sub(r"%\(\w+\)s", HOLE, form).replace("%%", "%")
+    # A beginning that is given with what is missing; a reason that a site wrote.
+    beginning, reason = bare.removesuffix(f": {HOLE}"), bare.removesuffix(f"; {HOLE}")
+    counted = bare.replace("1 key", HOLE).replace(f"{HOLE} keys", HOLE)
+    assert {bare, beginning, reason, counted, f"{HOLE}: {bare}", f"{HOLE}; {bare}"} & said_by_services(), form
+    with override("tr"):
+        assert gettext(form) != form
+
+
+def test_whatever_a_rollout_says_has_a_form() -> None:
+    samples = [text.replace(HOLE, "drain") for text in said_by_rollouts()]
+    assert len(samples) > 30
+    assert [text for text in samples if turkish(text) == text] == []
+
+
+def test_every_reason_of_a_gateway_is_said() -> None:
+    assert {name: str(text) for name, text in MEANS.items()} == {name: row.means for name, row in REASONS.items()}
+    with override("tr"):
+        assert [name for name, text in MEANS.items() if str(text) == REASONS[name].means] == []
+
+
+def test_what_stands_in_every_runbook_is_in_the_readers_language() -> None:
+    assert tuple(title for title, _entries in runbooks.by_theme()) == THEMES
+    with override("tr"):
+        assert [title for title in THEMES if gettext(title) == title] == []
+        page = as_html(runbooks.pages()["kv-cache-full.md"])
+    leads = re.findall(r"<p><strong( lang=\"tr\")?>", page)
+    assert leads == [' lang="tr"'] * 4
+    assert 'lang="tr"' not in as_html(runbooks.pages()["kv-cache-full.md"])
+
+
+def test_every_piece_of_evidence_is_called_by_words_of_the_reader() -> None:
+    names = {
+        str(node.args[0].value)
+        for file in (CONTROLPLANE / "diagnosis").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Evidence"
+        if isinstance(node.args[0], ast.Constant)
+    }
+    assert len(names) > 50
+    assert {evidence_label(name) for name in names} == {name.replace("_", " ") for name in names}
+    with override("tr"):
+        assert [name for name in sorted(names) if evidence_label(name) == name.replace("_", " ")] == []
+
+
+@cache
+def said_by_services() -> set[str]:
+    """Every text of the services, a hole for each value in it."""
+    files = [file for app in SERVICES for file in (CONTROLPLANE / app).rglob("*.py")]
+    return {text for file in files for node in ast.walk(ast.parse(file.read_text())) for text in texts_of(node)}
+
+
+def said_by_rollouts() -> Iterator[str]:
+    for file in ("rules.py", "verdicts.py", "machine.py"):
+        for node in ast.walk(ast.parse((CONTROLPLANE / "rollouts" / file).read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in SAYING:
+                given = node.args[SAYING[node.func.id] :][:1]
+                yield from (text for each in given for text in texts_of(each) if text.strip(HOLE))
+
+
+def texts_of(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        yield re.sub(f"{HOLE}+", HOLE, "".join(map(part_of, node.values)))
+    elif isinstance(node, ast.IfExp):
+        yield from (*texts_of(node.body), *texts_of(node.orelse))
+
+
+def part_of(part: ast.expr) -> str:
+    if isinstance(part, ast.FormattedValue):
+        return f"'{HOLE}'" if part.conversion == ord("r") else HOLE
+    assert isinstance(part, ast.Constant)
+    return str(part.value)

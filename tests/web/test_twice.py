@@ -1,0 +1,83 @@
+"""A form that is sent twice, by a button pressed twice or a page loaded anew, does once what it says."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.test import Client
+
+from controlplane.core.models import AuditEntry
+from controlplane.fleet.models import Act, Node
+from controlplane.tenants import services as tenants
+from tests.web.conftest import digest_of, new_target
+from tests.web.hardware import node
+
+pytestmark = pytest.mark.django_db
+
+
+def review(client: Client, path: str, typed: dict[str, str]) -> dict[str, str]:
+    """The fields of the page of review that a browser sends back."""
+    text = client.post(path, {**typed, "step": "review"}).content.decode()
+    named = re.search(r'name="change_id" value="([0-9a-f-]{36})"', text)
+    assert named, text
+    return {**typed, "step": "apply", "digest": digest_of(text), "reason": "a test", "change_id": named[1]}
+
+
+def test_a_change_of_the_configuration_is_made_once_and_followed_twice(acme: str, operator: Client) -> None:
+    sent = review(operator, f"/tenants/{acme}/edit/", {"weight": "7", "tpm_limit": "5000"})
+    first, second = (operator.post(f"/tenants/{acme}/edit/", sent) for _ in range(2))
+    assert first.status_code == second.status_code == 302
+    assert first["Location"] == second["Location"] == f"/tenants/{acme}/?change={sent['change_id']}"
+    assert AuditEntry.objects.filter(noun="tenant", action="update").count() == 1
+
+
+def test_what_is_new_is_made_once(operator: Client) -> None:
+    sent = review(operator, "/tenants-new/", {"name": "beta", "weight": "1"})
+    assert [operator.post("/tenants-new/", sent).status_code for _ in range(2)] == [302, 302]
+    assert AuditEntry.objects.filter(key="beta").count() == 1
+
+
+def test_an_act_is_asked_for_once(operator: Client) -> None:
+    node("rack-1", engines=["llama-a"])
+    new_target("node", "rack-1")
+    Node.objects.update(allowed_acts={"llama-a": ["sleep"]})
+    path = "/acts-new/sleep/?engine=llama-a"
+    sent = review(operator, path, {"level": "1", "expires_in_seconds": "60"})
+    first, second = (operator.post(path, sent) for _ in range(2))
+    assert (first.status_code, second.status_code) == (302, 302)
+    assert Act.objects.count() == 1
+
+
+def test_two_reviews_are_two_changes(acme: str, operator: Client) -> None:
+    names = {review(operator, f"/tenants/{acme}/edit/", {"weight": "7"})["change_id"] for _ in range(2)}
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("change_id", ["", "x", "00000000"])
+def test_a_name_that_is_none_is_as_good_as_not_given(change_id: str, acme: str, operator: Client) -> None:
+    sent = review(operator, f"/tenants/{acme}/edit/", {"weight": "7"})
+    assert operator.post(f"/tenants/{acme}/edit/", {**sent, "change_id": change_id}).status_code == 302
+
+
+def test_a_database_that_is_locked_says_so_and_the_form_may_be_sent_again(
+    acme: str, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = review(operator, f"/tenants/{acme}/edit/", {"weight": "7"})
+
+    def locked(*_: Any, **__: Any) -> None:
+        raise OperationalError("database is locked")
+
+    operator.raise_request_exception = False
+    with monkeypatch.context() as patched:
+        patched.setattr(tenants, "update", locked)
+        answer = operator.post(f"/tenants/{acme}/edit/", sent)
+        turkish = operator.post(f"/tenants/{acme}/edit/", sent, headers={"accept-language": "tr"})
+    assert answer.status_code == 503
+    assert int(answer["Retry-After"]) > 0
+    assert "A form may be sent again" in answer.content.decode()
+    assert "Content-Security-Policy" in answer
+    assert "Form yeniden gönderilebilir" in turkish.content.decode()
+    assert operator.post(f"/tenants/{acme}/edit/", sent).status_code == 302
