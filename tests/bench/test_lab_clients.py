@@ -85,8 +85,8 @@ def visit(leave_after_seconds: float | None = None) -> Callable[[Draw], Sequence
     ("events", "ending"),
     [
         ([(0, TOKEN), (0, TOKEN), (0, DONE)], "good"),
-        ([(0.3, TOKEN), (0, TOKEN), (0, DONE)], "late"),
-        ([(0, TOKEN), (0.3, TOKEN), (0, DONE)], "late"),
+        ([(1.5, TOKEN), (0, TOKEN), (0, DONE)], "late"),
+        ([(0, TOKEN), (1.5, TOKEN), (0, DONE)], "late"),
         ([(0, TOKEN)], "cut"),
         (None, "503 queue_full"),
     ],
@@ -95,7 +95,7 @@ def visit(leave_after_seconds: float | None = None) -> Callable[[Draw], Sequence
 def test_an_answer_is_judged_as_its_user_sees_it(
     serve: Serve, events: Sequence[tuple[float, bytes]] | None, ending: str
 ) -> None:
-    kind = Kind("t", visit(), 5.0, ttft_seconds=0.2, tpot_seconds=0.2)
+    kind = Kind("t", visit(), 5.0, ttft_seconds=1, tpot_seconds=1)
     assert endings_of(serve(events), kind, 1) == [ending]
 
 

@@ -21,8 +21,8 @@ def place(steps: Sequence[str], noun: str) -> str:
 @register.filter
 def as_in_rest(steps: Sequence[str], noun: str) -> str:
     """The same as the REST call has it; empty where pages call it so, too."""
-    path = ".".join(steps)
-    return "" if path.casefold() == place_label(steps, noun).casefold() else path
+    called = place_label(steps, noun).casefold()
+    return "" if called in (".".join(steps).casefold(), " › ".join(steps).casefold()) else ".".join(steps)
 
 
 @register.simple_tag

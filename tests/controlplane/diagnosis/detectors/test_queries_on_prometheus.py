@@ -33,6 +33,7 @@ MORE = (
     gauge("headworks_engine_model_bytes", 1, place="network", filesystem="nfs4", node="n1", engine="e1"),
     gauge("pool:headworks_gateway_generation_tokens:rate1m", 1, pool="chat"),
     gauge("headworks_engine_out_of_memory_exit", 1, node="n1", engine="e1"),
+    gauge("headworks_gateway_pool_requests", 1, gateway="gw-1", pool="chat"),
     gauge("headworks_gpu_mig_instances", 7, **test_hardware.WHICH),
     gauge("DCGM_FI_DEV_ROW_REMAP_FAILURE", 1, **test_hardware.WHICH),
     gauge("headworks_engine_connections", 1, state="backlog", node="n1", engine="e1"),

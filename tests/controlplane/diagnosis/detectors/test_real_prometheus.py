@@ -103,7 +103,7 @@ def fleet(begin_ms: int) -> list[Series]:
             pushed.gauge(f"engine_{name}", where)
         for part in ("asked", "free"):
             pushed.gauge("engine_out_of_memory_bytes", {**where, "part": part})
-        for name in ("inter_token_latency_seconds", "queue_seconds"):
+        for name in ("inter_token_latency_seconds", "queue_seconds", "ttft_seconds"):
             pushed.histogram(f"engine_{name}", where)
         pushed.histogram("vllm:iteration_tokens_total", where)
     for gpu, peer in (("0", "1"), ("1", "0")):
