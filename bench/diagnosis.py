@@ -110,8 +110,8 @@ def run(made: Lab, names: Sequence[str], healthy_seconds: float, measure_seconds
     words = Words(train_tokenizer())
     with Clients(made.gateway_url, made.keys, words) as clients:
         clients.start(HEALTHY)
-        drill = Drill(made, clients, say, measure_seconds)
         time.sleep(SETTLE_SECONDS)
+        drill = Drill(made, clients, say, measure_seconds)
         if healthy_seconds:
             say(f"a healthy day of {healthy_seconds:.0f} s")
             yield drill.healthy(healthy_seconds)

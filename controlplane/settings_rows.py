@@ -433,8 +433,8 @@ INCIDENTS_QUIET_SECONDS = Setting(
 ACT_UNTOLD_SECONDS = Setting(
     "HEADWORKS_ACT_UNTOLD_SECONDS",
     7800,
-    "An act whose agent tells no end of it counts as expired so long after it may last be begun: longer than any may "
-    "take, which is an hour, and another for a restart that is taken back.",
+    "An act whose agent tells no end of it counts as expired so long after it may last be begun: longer than an hour, "
+    "which is the limit of most, and another for a restart that is taken back. One of a longer limit has more time.",
     whole_number(60, 30 * 86_400),
 )
 ACTS_KEEP_DAYS = Setting(

@@ -201,9 +201,10 @@ class Agent:
 
     async def _confirm_acts(self) -> None:
         """A control plane that has another slice than the one on disk sends it as soon as it is reached."""
-        while not self._client.connected:  # noqa: ASYNC110 - at a start alone
+        connected_seconds = 0.0
+        while connected_seconds < _SLICE_SECONDS:
             await asyncio.sleep(_CONNECTED_POLL_SECONDS)
-        await asyncio.sleep(_SLICE_SECONDS)
+            connected_seconds = connected_seconds + _CONNECTED_POLL_SECONDS if self._client.connected else 0.0
         self._acts.confirm()
 
     @property

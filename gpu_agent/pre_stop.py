@@ -64,6 +64,9 @@ class PreStop:
         if leaving is None:
             return False
         started_at_ms = UNSET if seen is None or seen.state != "up" else seen.started_at_ms
+        if leaving.started_at_ms is UNSET:
+            # Asked before the first look, as of an agent that starts again.
+            leaving.started_at_ms = started_at_ms
         another = UNSET not in (started_at_ms, leaving.started_at_ms) and started_at_ms != leaving.started_at_ms
         if another or self._clock() >= leaving.until_seconds:
             del self._leaving[name]

@@ -260,8 +260,8 @@ SPOT_NOTICE = Setting(
     "HEADWORKS_AGENT_SPOT_NOTICE",
     "",
     "Where it is said that this machine will be taken away: aws, gcp or azure, whose metadata server is then asked "
-    "every 2 seconds, or file:/PATH of a file that is made by then. The notice is an event, and the node is ready no "
-    "more. Empty: nobody is asked.",
+    "every 2 seconds, or file:/PATH of a file that is made by then. The notice is an event, the node is ready no more, "
+    "and its engines get no new requests. Empty: nobody is asked.",
     spot_notice,
 )
 HOSTNAME_LABEL = Setting(

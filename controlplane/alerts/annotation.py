@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -35,7 +35,10 @@ KNOWN = (
     f"{', '.join(parts.FUNCTIONS)}"
 )
 _DEPTH_MAX = 10
-# What a `with` has chosen, or an element of a `range`, which `.` is inside; None outside.
+_BRANCHES: Mapping[str, Callable[[Part, Sequence[Part], Sequence[Part]], Part]] = {
+    _IF: parts.If, _WITH: parts.With, _RANGE: parts.Range,
+}  # fmt: skip
+# What `.` is inside of a `with` or `range`; None outside.
 _Dot = Part | None
 _Tokens = Sequence[re.Match[str]]
 
@@ -84,7 +87,7 @@ def rendered(text: str, labels: Mapping[str, str], value: str | float, ask: Ask 
         return text
     series = parts.Series(labels, float(value), ask)
     try:
-        return "".join(part.text(series) for part in _parsed(text))
+        return parts.joined(part.text(series) for part in _parsed(text))
     except Failed as failed:
         return f"<error expanding template: {failed}>"
 
@@ -152,7 +155,7 @@ def _block(pieces: _Pieces, dot: _Dot, depth: int) -> tuple[list[Part], _Action 
 
 def _branch(action: _Action, pieces: _Pieces, dot: _Dot, depth: int) -> Part:
     condition = _pipeline(action.whole, action.rest, dot)
-    inside = {_WITH: condition, _RANGE: parts.Element()}.get(action.keyword, dot)
+    inside = {_WITH: parts.Dot(condition.kind), _RANGE: parts.Dot(parts.Found)}.get(action.keyword, dot)
     if action.keyword == _RANGE and condition.kind is not list:
         raise NotKnown(f"{action.whole} is not supported: range takes a query")
     then, ending = _block(pieces, inside, depth + 1)
@@ -168,8 +171,7 @@ def _branch(action: _Action, pieces: _Pieces, dot: _Dot, depth: int) -> Part:
         raise NotKnown(f"{action.whole} has no {{{{ end }}}}")
     if ending.keyword != _FINISH or ending.rest:
         raise NotKnown(f"{ending.whole} has no place there")
-    branch = parts.Range if action.keyword == _RANGE else parts.If
-    return branch(condition, then, otherwise)
+    return _BRANCHES[action.keyword](condition, then, otherwise)
 
 
 def _pipeline(whole: str, inner: str, dot: _Dot, *, is_shown: bool = False) -> Part:
@@ -188,7 +190,11 @@ def _piped(tokens: _Tokens, dot: _Dot, depth: int) -> tuple[Part, _Tokens]:
     if depth > _DEPTH_MAX:
         raise NotKnown("too many brackets")
     part, tokens = _command(tokens, (), dot, depth)
+    pipes = 0
     while tokens and tokens[0]["mark"] == "|":
+        pipes += 1
+        if pipes > _DEPTH_MAX:
+            raise NotKnown(f"more than {_DEPTH_MAX} pipes one after the other")
         part, tokens = _command(tokens[1:], (part,), dot, depth)
     return part, tokens
 

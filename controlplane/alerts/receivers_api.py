@@ -15,6 +15,7 @@ from controlplane.alerts.delivery_plan import Reason
 from controlplane.alerts.models import Receiver
 from controlplane.alerts.outgoing import send_test
 from controlplane.alerts.services import deliveries
+from controlplane.alerts.services.alert_lock import lock_alerts
 from controlplane.alerts.services.receivers import RECEIVERS, ReceiverFields, secret_of, state_of
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.fields import ShownAs
@@ -76,7 +77,7 @@ def create_receiver(request: HttpRequest, options: Options, body: NewReceiver) -
 
 @router.get("/receivers/{name}", auth=viewer, response=dict[str, Any], summary="Read receiver")
 def read_receiver(request: HttpRequest, name: str) -> Document:
-    return tagged(request, _public(name))
+    return tagged(request, RECEIVERS.describe(RECEIVERS.get(name)))
 
 
 @router.patch("/receivers/{name}", auth=admin, response=WriteAnswer, summary="Change receiver")
@@ -87,14 +88,14 @@ def change_receiver(request: HttpRequest, name: str, options: Options, body: Rec
         request,
         options,
         lambda unit: RECEIVERS.describe(RECEIVERS.update(unit, name, body)),
-        current=lambda: _public(name),
+        current=lambda: _held(name),
     )
 
 
 @router.delete("/receivers/{name}", auth=admin, response=WriteAnswer, summary="Delete receiver")
 def delete_receiver(request: HttpRequest, name: str, options: Options) -> WriteAnswer:
     """Its messages go with it, those that wait too."""
-    return perform(request, options, lambda unit: RECEIVERS.delete(unit, name), current=lambda: _public(name))
+    return perform(request, options, lambda unit: RECEIVERS.delete(unit, name), current=lambda: _held(name))
 
 
 @router.post(
@@ -103,7 +104,7 @@ def delete_receiver(request: HttpRequest, name: str, options: Options) -> WriteA
 )  # fmt: skip
 def rotate_secret(request: HttpRequest, name: str, options: Options) -> WriteAnswer:
     """Of a webhook: every attempt from now on is signed with the new one. Other kinds get theirs by PATCH."""
-    return _with_secret(request, options, lambda unit: RECEIVERS.rotate_secret(unit, name), lambda: _public(name))
+    return _with_secret(request, options, lambda unit: RECEIVERS.rotate_secret(unit, name), lambda: _held(name))
 
 
 @router.post("/receivers/{name}/test", auth=admin, response=Tried, summary="Send a test message now")
@@ -167,8 +168,10 @@ def resend_delivery(request: HttpRequest, delivery_id: uuid.UUID, options: Optio
     return perform(request, options, lambda unit: deliveries.describe(deliveries.resend(unit, delivery_id)))
 
 
-def _public(name: str) -> Document:
-    return RECEIVERS.describe(RECEIVERS.get(name))
+def _held(name: str) -> Document:
+    """Held until it is written, after what its incident needs, as attempts' ends hold both."""
+    lock_alerts()
+    return RECEIVERS.describe(RECEIVERS.lock(name))
 
 
 def _with_secret(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from controlplane.alerts.template_parts import Failed, Found
 from controlplane.core.reported import storable_text
-from controlplane.telemetry.promql.errors import BadQuery, QueryError, Unanswerable, Unsupported
+from controlplane.telemetry.promql.errors import BadQuery, QueryError, TooMuch, Unanswerable, Unsupported
 from controlplane.telemetry.results import Sample
 
 # Different ones of one evaluation: the texts of many series may each ask something else.
@@ -15,7 +15,7 @@ QUERIES_MAX = 100
 # All of them together: the rules after this one wait.
 SECONDS_MAX = 5.0
 # What is wrong with this query alone.
-_OF_THE_QUERY = (BadQuery, Unanswerable, Unsupported)
+_OF_THE_QUERY = (BadQuery, TooMuch, Unanswerable, Unsupported)
 
 
 class RuleQueries:

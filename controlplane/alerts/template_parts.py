@@ -7,7 +7,7 @@ a query finds is not known before. Source: Go's text/template, whose truth these
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -29,8 +29,8 @@ class Found(NamedTuple):
     value: float
 
 
-# Series that a text goes through: more nobody reads.
-RANGE_MAX = 200
+# Series that a text goes through, and characters of a text: more nobody reads.
+RANGE_MAX, TEXT_MAX = 200, 32_768
 Kind = type[Any]
 # `list`: what a query found.
 _NAMES: Mapping[Kind, str] = {
@@ -55,12 +55,12 @@ def ask_nothing(promql: str) -> Sequence[Found]:
 
 @dataclass(frozen=True)
 class Series:
-    """`element`: which one of a `range` is looked at."""
+    """`dot`: what `.` is there: what a `with` has, or which one of a `range` is looked at."""
 
     labels: Mapping[str, str]
     value: float
     ask: Ask = ask_nothing
-    element: Found | None = None
+    dot: Any = None
 
 
 class Part:
@@ -84,6 +84,18 @@ class Part:
     def holds(self, series: Series) -> bool:
         """As `if` takes it: no empty text, not 0, not false."""
         return bool(self.of(series))
+
+
+def joined(texts: Iterable[str]) -> str:
+    """One after the other, as far as anybody reads."""
+    told: list[str] = []
+    left = TEXT_MAX
+    for text in texts:
+        told.append(text[:left])
+        left -= len(text)
+        if left <= 0:
+            break
+    return "".join(told)
 
 
 @dataclass(frozen=True)
@@ -140,7 +152,16 @@ class If(Part):
 
     def of(self, series: Series) -> str:
         chosen = self.then if self.condition.holds(series) else self.otherwise
-        return "".join(part.text(series) for part in chosen)
+        return joined(part.text(series) for part in chosen)
+
+
+class With(If):
+    """So too, and `.` is what the condition gave."""
+
+    def of(self, series: Series) -> str:
+        given = self.condition.of(series)
+        inside, chosen = (replace(series, dot=given), self.then) if given else (series, self.otherwise)
+        return joined(part.text(inside) for part in chosen)
 
 
 @dataclass(frozen=True)
@@ -160,17 +181,19 @@ class Range(Part):
         found = self.found.of(series)
         if len(found) > RANGE_MAX:
             raise Failed(f"range over {len(found)} series; {RANGE_MAX} are the most")
-        told = [part.text(replace(series, element=one)) for one in found for part in self.each]
-        return "".join(told if found else [part.text(series) for part in self.otherwise])
+        if not found:
+            return joined(part.text(series) for part in self.otherwise)
+        return joined(part.text(replace(series, dot=one)) for one in found for part in self.each)
 
 
-class Element(Part):
-    """What `.` is in a range."""
+@dataclass(frozen=True)
+class Dot(Part):
+    """What `.` is in a `with` or a `range`."""
 
-    kind = Found
+    kind: Kind
 
     def of(self, series: Series) -> Any:
-        return series.element
+        return series.dot
 
 
 @dataclass(frozen=True)
@@ -296,7 +319,8 @@ class _Printf(Part):
 
     def of(self, series: Series) -> str:
         form, *others = (argument.of(series) for argument in self.arguments)
-        return printf(form, *others)
+        # Of `.` in a `with` in a `with` it would grow without end.
+        return printf(form, *others)[:TEXT_MAX]
 
 
 @dataclass(frozen=True)
@@ -336,9 +360,12 @@ class _OfTruth(Part):
     def of(self, series: Series) -> Any:
         if self.function == "not":
             return not self.arguments[0].holds(series)
-        decides = self.function == "or"
-        chosen = next((one for one in self.arguments if one.holds(series) == decides), self.arguments[-1])
-        return chosen.of(series)
+        given: Any = None
+        for one in self.arguments:
+            given = one.of(series)
+            if bool(given) == (self.function == "or"):
+                break
+        return given
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def waiting_for_start(replaced: Iterable[Document]) -> list[str]:
     for edit in replaced:
         if edit["noun"] != "pools" or not (wanted := _wanted(edit)):
             continue
-        for engine in Engine.objects.filter(pool__name=edit["key"]).order_by("name"):
+        for engine in Engine.objects.select_related("node").filter(pool__name=edit["key"]).order_by("name"):
             told = engine.facts.get("arguments")
             if told and not engine.takes_no_work and (lacking := differing(wanted, told)):
                 found.append(f"engine {engine.name} to start with {', '.join(sorted(lacking))}")
@@ -36,7 +36,7 @@ def waiting_for_files(act_ids: Collection[str], pools: Collection[str]) -> list[
     found = []
     brought = Act.objects.filter(act_id__in=act_ids, action="fetch_model", state=ActState.DONE)
     for node, at in brought.order_by("pk").values_list("node", "state_at"):
-        for engine in Engine.objects.filter(node=node, pool__name__in=pools).order_by("name"):
+        for engine in Engine.objects.select_related("node").filter(node=node, pool__name__in=pools).order_by("name"):
             started_at_ms = engine.facts.get("started_at_ms")
             if started_at_ms is not None and not engine.takes_no_work and started_at_ms < epoch_ms(at):
                 found.append(f"engine {engine.name} to start from its files")

@@ -207,7 +207,7 @@ def _smaller(engine: EngineFacts, former: int | None, may_fall_percent: int) -> 
 def publish(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) -> Verdict:
     if not step.evidence.get("published"):
         return waits("publishes the version", publishes=True, evidence={"published": True})
-    return _applied(facts) or done("published")
+    return _applied(facts) or done(_as_heard(facts, "published"))
 
 
 def shift(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) -> Verdict:
@@ -305,7 +305,7 @@ def retire(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) ->
     if waiting := _applied(facts):
         return waiting
     if leaves:
-        return done("the old side stays, and no route leads to it")
+        return done(_as_heard(facts, "the old side stays, and no route leads to it"))
     if ill := _new_side_fails(rollout, facts):
         return waits(
             f"the new side cannot serve ({ill}), so the old one is not put away; return gives it the traffic back"
@@ -324,7 +324,7 @@ def retire(rollout: RolloutView, step: StepView, facts: Facts, now: datetime) ->
     said += (
         [f"no node's policy lets {some_of(left)} be drained and {action}: they stay, out of service"] if left else []
     )
-    return done("; ".join(said) or "the old side is put away")
+    return done(_as_heard(facts, "; ".join(said) or "the old side is put away"))
 
 
 def _new_side_fails(rollout: RolloutView, facts: Facts) -> str:
@@ -345,7 +345,7 @@ def take_back(rollout: RolloutView, step: StepView, facts: Facts, now: datetime)
     if ending := [each for each in held(rollout, facts) if each.ending_by and not each.silent]:
         return waits(f"waits for the end of {some_of([f'{each.ending_by} of {each.name}' for each in ending])}")
     if rollout.kind == "versioned":
-        return done("the new engines are out of service")
+        return done(_as_heard(facts, "the new engines are out of service"))
     if rollout.kind != "red_black":
         if down := [f"{each.name}: {each.trouble}" for each in held(rollout, facts) if not each.up and not each.silent]:
             # A restart that has just ended is told before the look that finds the engine up.
@@ -354,7 +354,8 @@ def take_back(rollout: RolloutView, step: StepView, facts: Facts, now: datetime)
                 evidence = since_now(now) if began is None else {}
                 return waits(f"not ready: {some_of(down)}", evidence=evidence)
         stay = [name for name in rollout.engines if name in facts.engines and facts.engines[name].held_out_by]
-        return done(f"{some_of(stay)} cannot serve and stays out of service" if stay else "all are in service")
+        said = f"{some_of(stay)} cannot serve and stays out of service" if stay else "all are in service"
+        return done(_as_heard(facts, said))
     new = [facts.engines[name] for name in rollout.new_engines if name in facts.engines]
     able = [engine for engine in new if ("drain" in engine.allowed and not engine.trouble) or _is_drained(engine, step)]
     drained = by_acts(step, facts, [_drain(engine.name) for engine in able], "drain", now)

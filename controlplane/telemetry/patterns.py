@@ -14,7 +14,7 @@ from typing import Any
 
 import re2
 
-_MAX_CHARACTERS = 4096
+_MAX_CHARACTERS = 16_384
 # Go refuses more than some 1,000.
 _MAX_DEPTH = 500
 # Of one expression once it is compiled.

@@ -85,12 +85,13 @@ class Journal:
             # Those that expire last, which is when they could be begun again.
             latest = sorted(told.items(), key=lambda item: item[1])[-_TOLD_LIMIT:]
             content = _Content(entries, dict(latest))
+            # Before it is written: no report tells of them meanwhile.
+            self._content = content
             try:
                 await asyncio.to_thread(write_private, self._file, msgspec.json.encode(content))
             except OSError as error:
                 # It is told once more after a restart.
                 log.warning("the journal of acts cannot be written: %s", error.strerror)
-            self._content = content
 
     def _load(self) -> _Content:
         try:

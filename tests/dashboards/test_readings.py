@@ -111,6 +111,9 @@ def test_charts_of_gpus_follow_a_pool_by_the_nodes_of_its_engines(fill: Callable
     assert set(map(frozenset, names("n.2", "n+3", node="n.2").values())) == {frozenset({"n.2"})}
     assert not any(names("n.2", node="n-1").values())
     assert not any(names().values())
+    # As many as a large fleet has.
+    many = [f"gpu-node-{number:03}.rack-7.site-3" for number in range(200)]
+    assert set(map(frozenset, names("n.2", *many).values())) == {frozenset({"n.2"})}
 
 
 # What the small fleet has of each.

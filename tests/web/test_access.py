@@ -401,7 +401,7 @@ def test_the_page_that_a_write_leads_to_shows_how_far_its_change_has_come(
         assert admin.get(f"{path}?change=none").status_code == 404, path
 
 
-@pytest.mark.parametrize("name", ["400.html", "500.html"])
+@pytest.mark.parametrize("name", ["400.html", "web/failed.html"])
 def test_the_page_of_a_failure_needs_nothing_but_itself(name: str) -> None:
     page = render_to_string(name)
     assert "<h1>" in page

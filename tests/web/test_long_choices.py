@@ -127,6 +127,9 @@ def test_a_tenants_models_survive_the_way_through_the_review(many: None, operato
     write(lambda unit: tenants.update(unit, "team-1", {"models": ["model-3", "model-4"]}))
     text = page(operator, "/tenants/team-1/edit/")
     assert "model-3\nmodel-4</textarea>" in text
+    # No browser completes a text of several lines: the names stand below it.
+    assert f"<summary>The {CHOICES_MAX + 5} names that there are</summary>" in text
+    assert "model-53, model-54" in text or "model-54, " in text
     typed = {"weight": "1", "models": "model-3\nmodel-5", "step": "review"}
     reviewed = operator.post("/tenants/team-1/edit/", typed).content.decode()
     assert reviewed.count('name="models"') == 2

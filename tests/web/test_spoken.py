@@ -71,6 +71,11 @@ def test_a_sentence_is_said_in_the_readers_language(said: str, in_turkish: str) 
     assert spoken(said) == said
 
 
+def test_however_many_sentences_there_are_each_is_said() -> None:
+    """An address of what there is not may hold any text."""
+    assert turkish("; ".join(["healthy", "nothing yet"] * 600)) == "; ".join(["sağlıklı", "nothing yet"] * 600)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_one_that_a_service_says_and_is_translated(form: str) -> None:
     bare = re.sub(r"%\(\w+\)s", HOLE, form).replace("%%", "%")

@@ -12,7 +12,8 @@ from django.test import Client
 from controlplane.core.models import AuditEntry
 from controlplane.fleet.models import Act, Node
 from controlplane.tenants import services as tenants
-from tests.web.conftest import digest_of, new_target
+from controlplane.tenants.services import PRIORITY_CLASSES
+from tests.web.conftest import digest_of, new_target, write
 from tests.web.hardware import node
 
 pytestmark = pytest.mark.django_db
@@ -38,6 +39,25 @@ def test_what_is_new_is_made_once(operator: Client) -> None:
     sent = review(operator, "/tenants-new/", {"name": "beta", "weight": "1"})
     assert [operator.post("/tenants-new/", sent).status_code for _ in range(2)] == [302, 302]
     assert AuditEntry.objects.filter(key="beta").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "home"),
+    [
+        ("/priority-classes/night/delete/", "/priority-classes/"),
+        ("/engines/llama-a/delete/", "/fleet/"),
+        ("/fleet/rack-1/delete/", "/fleet/"),
+    ],
+)
+def test_what_is_deleted_twice_is_gone_once(operator: Client, path: str, home: str) -> None:
+    write(lambda unit: PRIORITY_CLASSES.create(unit, "night", {"rank": 1}))
+    node("rack-1", engines=["llama-a"] if "engines" in path else [])
+    sent = review(operator, path, {})
+    first, second = (operator.post(path, sent) for _ in range(2))
+    assert (first.status_code, second.status_code) == (302, 302)
+    assert first["Location"] == second["Location"] == f"{home}?change={sent['change_id']}"
+    assert AuditEntry.objects.filter(key=path.split("/")[-3], action="delete").count() == 1
+    assert operator.post(path, {**sent, "change_id": ""}).status_code == operator.get(path).status_code == 404
 
 
 def test_an_act_is_asked_for_once(operator: Client) -> None:

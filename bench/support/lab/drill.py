@@ -99,7 +99,8 @@ class Drill:
         self.say("back to a healthy day")
         try:
             self._injection.end()
-            self._backlog(time.monotonic())
+            ended = time.monotonic()
+            wait_until(lambda: not self._left_from_before(ended), BACKLOG_SECONDS)
         except _FAILURES as error:
             result.problem = result.problem or f"put back: {type(error).__name__}: {error}"
         self._goodput.well()
@@ -165,11 +166,12 @@ class Drill:
             self._injection.follow()
         all_run_it = time.monotonic()
         self.say("wait until those from before are served or gone")
-        result.backlog_left = self._backlog(all_run_it)
+        watch.until(lambda _: not self._left_from_before(all_run_it), BACKLOG_SECONDS)
+        result.backlog_left = self._left_from_before(all_run_it)
         settled = time.monotonic()
         result.backlog_seconds = settled - all_run_it
         self.say(f"goodput with the lever, {result.backlog_left} from before left")
-        clears_by = begun + _CLEAR_WINDOWS * self.lab.window_seconds
+        clears_by = all_run_it + _CLEAR_WINDOWS * self.lab.window_seconds
 
         def is_over(now: list[Found]) -> bool:
             return not any(each.detector == pathology.name for each in now)
@@ -183,12 +185,8 @@ class Drill:
             result.endings_after = dict(self.clients.endings(settled, until, HEALTHY))
             self.say("how they ended: " + ", ".join(f"{count} {how}" for how, count in result.endings_after.items()))
 
-    def _backlog(self, moment: float) -> int:
-        """Wait until strangers who came before that moment are gone, and the others served, but not for ever.
-
-        How many are left then.
-        """
-        wait_until(lambda: not self.clients.left_from_before(moment, HEALTHY), BACKLOG_SECONDS)
+    def _left_from_before(self, moment: float) -> int:
+        """Strangers who came before that moment and are not gone, and others who are not served."""
         return self.clients.left_from_before(moment, HEALTHY)
 
     def _carry_out(self, lever: dict[str, Any]) -> None:

@@ -35,7 +35,9 @@ from wire.problems import Problem
 # So many pauses after it was told, Alertmanager takes an alert as resolved; Prometheus' number.
 _PAUSES_UNTIL_RESOLVED = 4
 
-_ONE_LINE = f.Like(Annotated[str, msgspec.Meta(pattern=r"^[^\t\r\n]+$")], "give it in one line: it goes in a header")
+_ONE_LINE = f.Like(
+    Annotated[str, msgspec.Meta(pattern=r"^[^\t\r\n]+$(?!\n)")], "give it in one line: it goes in a header"
+)
 
 Url = Annotated[f.Text, Field(max_length=URL_MAX_CHARACTERS), AfterValidator(reachable)]
 

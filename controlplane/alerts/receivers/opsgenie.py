@@ -36,7 +36,7 @@ _TAG_CHARACTERS, _USER_CHARACTERS = 50, 100
 _DETAILS_CHARACTERS, _DETAIL_CHARACTERS = 8_000, 1_000
 _PRIORITIES = {"critical": "P1", "warning": "P3", "info": "P5"}
 _KEY = f.Like(
-    Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]{8,200}$")],
+    Annotated[str, msgspec.Meta(pattern=r"^[\x21-\x7e]{8,200}$(?!\n)")],
     "give the API key of an API integration, without spaces",
 )
 

@@ -42,7 +42,7 @@ _ROOMS = (Room(), Room(5, 200), Room(0, 100))
 _SEVERITIES = {"critical": "critical", "warning": "warning", "info": "info"}
 _ACTIONS = {"resolved": "resolve", "acknowledged": "acknowledge"}
 _KEY = Like(
-    Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z]{32}$")],
+    Annotated[str, msgspec.Meta(pattern=r"^[0-9A-Za-z]{32}$(?!\n)")],
     "give the 32 letters and digits of the integration key of a service's Events API v2 integration",
 )
 

@@ -80,10 +80,22 @@ class AlertRouteNoun(Noun[rows.AlertRoute]):
 
     def touch(self, unit: UnitOfWork, row: rows.AlertRoute, name: str) -> None:
         """Nothing of it is compiled: what fires is looked at anew. Incidents stay as they were grouped."""
-        if row.name in routes_to_nobody():
-            says = "all of these are switched off: nobody is told of what matches"
-            unit.warnings.append(Problem("/receivers", "off", says))
         notifying.wake(timezone.now())
+
+    def _created(self, unit: UnitOfWork, row: rows.AlertRoute, name: str) -> None:
+        super()._created(unit, row, name)
+        _warn_of_nobody(unit, row)
+
+    def _save(self, unit: UnitOfWork, row: rows.AlertRoute, name: str, before: Document) -> rows.AlertRoute:
+        saved = super()._save(unit, row, name, before)
+        _warn_of_nobody(unit, saved)
+        return saved
+
+
+def _warn_of_nobody(unit: UnitOfWork, row: rows.AlertRoute) -> None:
+    if row.name in routes_to_nobody():
+        says = "all of these are switched off: nobody is told of what matches"
+        unit.warnings.append(Problem("/receivers", "off", says))
 
 
 ALERT_ROUTES = AlertRouteNoun()

@@ -18,11 +18,10 @@ def hold(receiver_id: int, outcome: Outcome, now: datetime) -> rows.Receiver | N
 
     Taken before the rows of its messages, and after what its incident needs: as who changes or deletes it does.
     """
-    row = rows.Receiver.objects.filter(pk=receiver_id).first()
-    if row is not None:
-        before, after = _turn(row, outcome, now)
-        if (before.open_until is None) != (after.open_until is None):
-            lock_alerts()
+    # Another attempt may end between this look and the lock, and bring the breaker to where this one turns it.
+    is_shut = rows.Receiver.objects.filter(pk=receiver_id, open_until=None).exists()
+    if not is_shut or outcome.reason is not Reason.TAKEN:
+        lock_alerts()
     return rows.Receiver.objects.select_for_update(no_key=True).filter(pk=receiver_id).first()
 
 

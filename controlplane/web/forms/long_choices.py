@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django import forms
@@ -21,7 +21,14 @@ class NameList(NamedTuple):
 
 
 class NamesInput(forms.Textarea):
-    """Several names, one a line, of a field that takes a list. On the way through a review there is one input each."""
+    """Several names, one a line, of a field that takes a list. On the way through a review there is one input each.
+
+    `offered`: those that there are, which the page shows folded: browsers complete no text of several lines.
+    """
+
+    def __init__(self, offered: Sequence[str], attrs: dict[str, Any]) -> None:
+        super().__init__(attrs)
+        self.offered = offered
 
     def value_from_datadict(self, data: Any, files: Any, name: str) -> list[str]:
         typed = data.getlist(name) if hasattr(data, "getlist") else data.get(name) or []
@@ -48,7 +55,8 @@ def shorten(fields: Mapping[str, forms.Field]) -> list[NameList]:
                 attrs["placeholder"] = none
             field.widget = forms.TextInput(attrs={**widget.attrs, **attrs})
         else:
-            field.widget = NamesInput(attrs={**widget.attrs, "rows": 4, "class": "code", "spellcheck": "false"})
+            look = {**widget.attrs, "rows": 4, "class": "code", "spellcheck": "false"}
+            field.widget = NamesInput([value for value, _label in choices], look)
             field.help_text = format_lazy("{} {}", _("One name a line."), field.help_text)
         field.widget.is_required = field.required
     return [NameList(id_, options) for options, id_ in ids.items()]

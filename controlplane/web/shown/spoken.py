@@ -229,12 +229,19 @@ def spoken(text: Any) -> str:
 
 
 def _spoken(text: str) -> str:
+    """Of several reasons each is a sentence."""
+    said, rest = [], text
+    while (whole := _of_a_form(rest)) is None and "; " in rest:
+        first, _mark, rest = rest.partition("; ")
+        said.append(_of_a_form(first) or first)
+    return "; ".join([*said, rest if whole is None else whole])
+
+
+def _of_a_form(text: str) -> str | None:
     for form in _forms():
         if found := form.pattern.fullmatch(text):
             return _(form.text) % {name: _part(name)(value) for name, value in found.groupdict().items()}
-    # Of several reasons each is one.
-    first, mark, rest = text.partition("; ")
-    return f"{_spoken(first)}; {_spoken(rest)}" if mark else text
+    return None
 
 
 @cache
@@ -245,8 +252,7 @@ def _forms() -> list[_Form]:
 
 
 def _pattern(text: str) -> str:
-    """Every other part that the names cut it into is a name. What may be several sentences may have their mark in "
-    "it."""
+    # Every other part that the names cut it into is a name.
     parts = _NAME.split(text.replace("%%", "%"))
     return "".join(_value(part) if place % 2 else re.escape(part) for place, part in enumerate(parts))
 

@@ -101,12 +101,13 @@ def _pool_of(engine: str) -> str:
 
 @page(Role.OPERATOR)
 def end_override(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
-    row = services.get(name)
+    # Pressed twice it is gone by now.
+    row = OVERRIDES.find(name)
+    subject = {"kind": row.get_subject_kind_display(), "name": row.subject} if row else {"kind": "", "name": name}
     home = reverse("web:breakers")
     proposal = Proposal(
         section=SECTION,
-        title=_("End the override of %(kind)s %(name)s")
-        % {"kind": row.get_subject_kind_display(), "name": row.subject},
+        title=_("End the override of %(kind)s %(name)s") % subject,
         apply_label=_("End it now"),
         action=lambda unit: services.lift(unit, name),
         trail=[(home, _("Breakers"))],

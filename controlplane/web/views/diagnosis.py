@@ -214,7 +214,6 @@ def edit_lever_policy(request: HttpRequest, caller: Caller, name: str) -> HttpRe
 
 @page(Role.ADMIN)
 def delete_lever_policy(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
-    LEVER_POLICIES.get(name)
     proposal = Proposal(
         section="diagnosis",
         title=_("Delete the policy %(name)s") % {"name": name},

@@ -64,7 +64,9 @@ def _moved(row: Engine, fields: Mapping[str, Any]) -> str:
 @page(Role.OPERATOR)
 def delete_engine(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     note = _("Gateways send it nothing any more, and its agent no longer watches it. The process itself goes on.")
-    return _ENGINES.delete(request, caller, name, f"{note} {loss_of([ENGINES.get(name)])}".strip())
+    # Pressed twice it is gone by now.
+    row = ENGINES.find(name)
+    return _ENGINES.delete(request, caller, name, f"{note} {loss_of([row] if row else [])}".strip())
 
 
 @page(Role.OPERATOR)
@@ -102,6 +104,6 @@ def new_node(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 @page(Role.OPERATOR)
 def delete_node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
-    row: Node = NODES.get(name)
+    row: Node | None = NODES.find(name)
     note = _("The node leaves the fleet's page. An agent that still runs there can report no more.")
-    return _NODES.delete(request, caller, name, f"{note} {loss_of(row.engines.all())}".strip())
+    return _NODES.delete(request, caller, name, f"{note} {loss_of(row.engines.all() if row else [])}".strip())

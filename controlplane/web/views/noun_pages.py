@@ -74,7 +74,6 @@ class NounPages:
         return ask(request, caller, form, frame, change, ("PATCH", f"{self.path}/{name}"), changed, begins)
 
     def delete(self, request: HttpRequest, caller: Caller, name: str, note: str) -> HttpResponse:
-        self.noun.get(name)
         proposal = Proposal(
             section=self.section,
             title=_("Delete %(name)s") % {"name": name},

@@ -130,7 +130,7 @@ def switch_rule(request: HttpRequest, caller: Caller, name: str) -> HttpResponse
 
 @page(Role.OPERATOR)
 def delete_rule(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
-    row = RULES.get(name)
+    row = RULES.find(name)
 
     def change(unit: UnitOfWork) -> None:
         RULES.delete(unit, name)
@@ -143,7 +143,7 @@ def delete_rule(request: HttpRequest, caller: Caller, name: str) -> HttpResponse
         trail=[*_trail(), (reverse("web:rule", args=[name]), name)],
         done=reverse("web:rules"),
         curl=curl(request, "DELETE", f"/rules/{name}", query=reason_of(request)),
-        note=_("It does not come again with a later version. What it says now ends.") if row.pack else "",
+        note=_("It does not come again with a later version. What it says now ends.") if row and row.pack else "",
         dangerous=True,
     )
     return confirm(request, caller, proposal)

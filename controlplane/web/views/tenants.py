@@ -85,8 +85,9 @@ def _keys(tenant: Tenant, wanted: Wanted) -> Listed[TenantKey]:
 def _history(tenant: Tenant) -> QuerySet[AuditEntry]:
     """The last changes of the tenant and of its keys."""
     keys = tenant.keys.annotate(key=Cast("pk", CharField())).values("key")
-    own = Q(noun="tenant", key=tenant.name) | Q(noun="key", key__in=keys)
-    return AuditEntry.objects.filter(own).order_by("-pk")[:HISTORY_ROWS]
+    # Each looked up by its index, which PostgreSQL uses for no subquery beside an "or".
+    own = AuditEntry.objects.filter(noun="tenant", key=tenant.name)
+    return own.union(AuditEntry.objects.filter(noun="key", key__in=keys), all=True).order_by("-pk")[:HISTORY_ROWS]
 
 
 def _on_the_clock_of(tenant: Mapping[str, Any], moment: str | None) -> str:

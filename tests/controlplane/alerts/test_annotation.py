@@ -6,8 +6,8 @@ import pytest
 
 from controlplane.alerts.annotation import refusal, rendered
 from controlplane.alerts.rule_queries import QUERIES_MAX, RuleQueries
-from controlplane.alerts.template_parts import RANGE_MAX
-from controlplane.telemetry.promql.errors import BadQuery, QueryError, Unavailable
+from controlplane.alerts.template_parts import RANGE_MAX, TEXT_MAX, Found
+from controlplane.telemetry.promql.errors import BadQuery, QueryError, TooMuch, Unavailable
 from controlplane.telemetry.results import Sample
 
 LABELS = {"node": "n-1", "gpu": "3"}
@@ -89,6 +89,7 @@ def test_what_a_label_holds_is_no_template():
         ("{{ $value | }}", "missing"),
         ("{{ ($value }}", "bracket"),
         ("{{ " + "(" * 20 + "$value" + ")" * 20 + " }}", "brackets"),
+        ("{{ $value" + " | not" * 400 + " }}", "pipes one after the other"),
         ("{{ 5 }}", "write 5.0"),
         ("{{}}", "{{}}"),
         ("{{ $value", "braces"),
@@ -142,6 +143,44 @@ def test_once_the_store_is_away_no_more_is_asked():
     for node in ("n-1", "n-2"):
         assert "does not answer" in rendered("{{ query $labels.node | first | value }}", {"node": node}, 1.0, ask)
     assert store.asked == ["n-1"]
+
+
+def test_a_query_that_finds_too_much_keeps_no_other_from_being_asked():
+    store = Store(TooMuch("more samples than there may be"))
+    ask = RuleQueries(store.instant)
+    for node in ("n-1", "n-2"):
+        assert "more samples" in rendered("{{ query $labels.node | first | value }}", {"node": node}, 1.0, ask)
+    assert store.asked == ["n-1", "n-2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ if " + "and (" * 9 + 'query "up"' + ")" * 9 + " }}x{{ end }}",
+        "{{ if " + "or (" * 9 + 'query "up"' + ")" * 9 + " }}x{{ end }}",
+        '{{ with query "up" }}' + "{{ with and . . . . }}" * 8 + "x" + "{{ end }}" * 9,
+    ],
+)
+def test_each_part_of_a_text_is_worked_out_once(text):
+    asked: list[str] = []
+
+    def ask(promql: str) -> Sequence[Found]:
+        asked.append(promql)
+        return [Found({}, 1.0)]
+
+    assert rendered(text, LABELS, 1.0, ask) == "x"
+    assert asked == ["up"]
+
+
+def test_a_text_that_grows_out_of_itself_is_cut():
+    grows = '{{ with printf "%s%s%s%s%s%s%s%s" . . . . . . . . }}'
+    text = "{{ with $labels.node }}" + grows * 6 + "{{ . }}" + "{{ end }}" * 7
+    assert rendered(text, LABELS, 1.0) == ("n-1" * TEXT_MAX)[:TEXT_MAX]
+    assert len(rendered('{{ range query "up" }}{{ .Labels.node }}{{ end }}', LABELS, 1.0, long_labels)) == TEXT_MAX
+
+
+def long_labels(promql: str) -> Sequence[Found]:
+    return [Found({"node": "n" * 1000}, 1.0)] * RANGE_MAX
 
 
 def test_texts_of_many_series_ask_no_more_than_is_bearable():

@@ -89,3 +89,16 @@ def test_who_mends_or_deletes_one_and_who_writes_down_an_attempt_at_it_do_not_ei
     assert at_once(change, lambda: attempts.settle(row, outcome, later)) == [None] * 2
     assert Incident.objects.get(labels__alertname="ReceiverFailing").state == "resolved"
     assert Delivery.objects.filter(receiver=failing.pk).exists() == (change is mend)
+
+
+def test_of_two_who_change_what_both_saw_the_second_is_told_so(admin, monkeypatch):
+    receiver()
+    seen = {"If-Match": admin.get("/receivers/oncall")["ETag"]}
+    meets(monkeypatch, RECEIVERS, "update", meeting())
+    answers = []
+
+    def change(limit: int) -> None:
+        answers.append(admin.patch("/receivers/oncall", {"rate_limit_per_minute": limit}, **seen).status_code)
+
+    assert at_once(lambda: change(1), lambda: change(2)) == [None] * 2
+    assert sorted(answers) == [200, 412]

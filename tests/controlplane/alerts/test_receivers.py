@@ -255,6 +255,7 @@ def test_a_route_that_leads_to_nobody_that_is_on_says_so(admin):
     assert warned(admin.post("/alert-routes", {"name": "s", "receivers": ["a"]})) == [says]
     # Nobody is meant.
     assert warned(admin.post("/alert-routes", {"name": "t", "receivers": []})) == []
+    assert warned(admin.delete("/alert-routes/s")) == []
     admin.patch("/receivers/a", {"enabled": True})
     assert warned(admin.patch("/alert-routes/r", {"order": 4})) == []
 

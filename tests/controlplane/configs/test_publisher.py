@@ -34,6 +34,7 @@ def write(entries: dict[tuple[str, str], Any]) -> None:
         Fragment.objects.update_or_create(section=section, key=key, defaults={"content": content, "dirty": True})
 
 
+@pytest.mark.django_db
 class Histories(TestCase):
     @given(st.lists(_entries, min_size=1, max_size=8))
     @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))

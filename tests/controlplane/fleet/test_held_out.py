@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
+from django.apps import apps
 
 from controlplane.core.changes import SYSTEM, unit_of_work
 from controlplane.core.errors import Conflict
@@ -83,6 +86,13 @@ def test_an_engine_that_its_node_is_about_to_end_is_held_out_until_it_is_back(fl
     report(agent)
     assert compiled("engines", "e1")["cordoned"] is False
     assert AuditEntry.objects.count() == before + 2
+
+
+def test_one_that_its_node_held_out_before_the_holder_had_another_name_is_put_back_too(fleet, agent):
+    Engine.objects.update(held_out_by="its node's pre-stop hook")
+    import_module("controlplane.fleet.migrations.0010_cuda_version").rename_holder(apps, None)
+    report(agent)
+    assert Engine.objects.get().held_out_by == ""
 
 
 def test_a_node_takes_nothing_back_that_a_rollout_holds_out(fleet, agent):

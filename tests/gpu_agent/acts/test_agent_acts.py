@@ -90,15 +90,27 @@ async def test_an_agent_that_was_away_catches_up(control, engine_url, tmp_path):
         assert (await reported(control, all_ended(1)))[act_id(0)]["state"] == "done"
 
 
-async def test_an_act_that_was_taken_back_while_its_agent_was_away_is_not_begun(control, engine_url, tmp_path):
-    """The slice on the agent's disk still asks for it."""
-    environment = policy_file(tmp_path, allow=["sleep"])
+async def stopped_before_it_began(control, engine_url, tmp_path, environment):
+    """An agent on whose disk the slice asks for an act."""
     with agent(tmp_path, control.url, **environment) as process:
         (await control.stream()).send(snapshot_event(3, content(engine_url)))
         await control.ack()
         await asyncio.to_thread(process.stop)
     asked = content(engine_url, act("sleep"))
     keep_slice(tmp_path / "state", LastKnownGood(4, content_hash(asked), asked))
+
+
+async def test_an_act_that_is_still_asked_for_is_done_though_no_other_slice_comes(control, engine_url, tmp_path):
+    environment = policy_file(tmp_path, allow=["sleep"])
+    await stopped_before_it_began(control, engine_url, tmp_path, environment)
+    with agent(tmp_path, control.url, **environment):
+        await control.stream()
+        assert (await reported(control, all_ended(1)))[act_id(0)]["state"] == "done"
+
+
+async def test_an_act_that_was_taken_back_while_its_agent_was_away_is_not_begun(control, engine_url, tmp_path):
+    environment = policy_file(tmp_path, allow=["sleep"])
+    await stopped_before_it_began(control, engine_url, tmp_path, environment)
     with agent(tmp_path, control.url, **environment):
         (await control.stream()).send(snapshot_event(5, content(engine_url)))
         while (await control.ack())["revision"] != 5:

@@ -180,6 +180,8 @@ async def test_what_is_told_is_forgotten_and_never_done_again(tmp_path, monkeypa
         assert [report.id for report in runner.reports()] == [act_id(1)]
         runner.reported(runner.reports())
         await until(lambda: not runner.reports())
+        # Nor does one that starts then.
+        await until(lambda: not runner_of(tmp_path).reports())
     # The last slice that was kept may be older than the journal.
     again = runner_of(tmp_path)
     again.adopt(full)
@@ -237,6 +239,26 @@ async def test_one_that_is_taken_back_while_it_is_written_down_is_not_begun(tmp_
     async with running(runner):
         await ended(runner, 2)
     assert (done, [report.id for report in runner.reports()]) == (["e1"], [act_id(2)])
+
+
+async def test_one_that_was_not_begun_after_all_is_in_no_report(tmp_path, monkeypatch):
+    """The control plane would show it as running, and nobody would tell its end."""
+    runner, told, put = runner_of(tmp_path), [], Journal.put
+
+    async def put_slowly(self, each, entry):
+        runner.adopt(slice_of({}))
+        await put(self, each, entry)
+
+    def write(*given):
+        told.append(runner.reports())
+        write_private(*given)
+
+    monkeypatch.setattr(Journal, "put", put_slowly)
+    monkeypatch.setattr(journal, "write_private", write)
+    runner.adopt(slice_of({act_id(1): act("sleep")}))
+    async with running(runner):
+        await until(lambda: len(told) == 2)
+    assert told == [[], []]
 
 
 async def test_a_report_of_running_is_no_end(tmp_path, monkeypatch):

@@ -56,7 +56,7 @@ def test_by_the_clock_all_that_fires_is_told_again_and_nothing_else():
     assert CHANNEL.every_seconds(where.settings) == 30
 
 
-@pytest.mark.parametrize("secret", ["token\nX-Other: 1", "token\t"])
+@pytest.mark.parametrize("secret", ["token\nX-Other: 1", "token\t", "token\n"])
 def test_a_secret_that_no_header_can_hold_is_refused(secret):
     assert "one line" in (CHANNEL.secret_problem(secret, ()) or "")
     assert CHANNEL.secret_problem("token of ours", ()) is None
