@@ -79,8 +79,8 @@ def test_a_pool_wants_engines_for_what_is_held_and_what_waits(pool: Rest) -> Non
 
 
 def test_it_goes_up_at_once_and_down_only_when_the_time_is_over(pool: Rest) -> None:
-    now = timezone.now()
     told(kv_reserved_tokens=280_000)
+    now = timezone.now()
     measure(now)
     PoolScale.objects.update(recent=[[int((now - timedelta(seconds=500)).timestamp() * 1000), 7]])
     measure(now)
@@ -101,16 +101,15 @@ def came(number: float) -> None:
 def test_a_pool_whose_engines_are_all_down_keeps_its_number_unless_nobody_asks_for_it(
     pool: Rest, requests: int | None, desired: int
 ) -> None:
-    now = timezone.now()
     told(kv_reserved_tokens=280_000)
-    measure(now)
+    measure(timezone.now())
     assert signals(pool)["desired_engines"] == 4
     Engine.objects.update(state="down")
     # What was wanted is too long ago to count.
     PoolScale.objects.update(recent=[])
     if requests is not None:
         came(requests)
-    measure(now)
+    measure(timezone.now())
     assert (signals(pool)["wanted_engines"], signals(pool)["desired_engines"]) == (desired, desired)
 
 

@@ -157,7 +157,7 @@ READS = pytest.mark.parametrize(("path", "name"), [("query", "query"), ("series"
 
 
 @READS
-@pytest.mark.parametrize("pattern", ["(a+)+$b", "(é+é+)+y", "(.*é){50}x"], ids=["nested", "overlapping", "many"])
+@pytest.mark.parametrize("pattern", ["(a+)+$b", "(é+é+)+y", "(.*é){50}x", "a" * 5000])
 def test_regular_expressions_that_blow_up_elsewhere_are_answered(many_values, ask, bounded, path, name, pattern):
     answer = ask(path, **{name: f'{{path=~"{pattern}"}}'})
     assert answer.status_code == 200
@@ -166,7 +166,7 @@ def test_regular_expressions_that_blow_up_elsewhere_are_answered(many_values, as
 
 
 @READS
-@pytest.mark.parametrize("pattern", ["(a{1000}){1000}", r"(\\pL?\\w?){300}x", "(", "a" * 5000])
+@pytest.mark.parametrize("pattern", ["(a{1000}){1000}", r"(\\pL?\\w?){300}x", "("])
 def test_regular_expressions_that_would_be_too_large_are_refused(many_values, ask, bounded, path, name, pattern):
     answer = ask(path, **{name: f'{{path=~"{pattern}"}}'})
     assert (answer.status_code, answer.json()["errorType"]) == (400, "bad_data")

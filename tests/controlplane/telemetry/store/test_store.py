@@ -319,7 +319,7 @@ def test_a_regular_expression_that_would_blow_up_is_quick(path):
     assert time.monotonic() - begun < 5
 
 
-@pytest.mark.parametrize("pattern", ["(", "a" * 5000, "(((a{1000}){1000}){1000})"])
+@pytest.mark.parametrize("pattern", ["(", "a" * 16_385, "(((a{1000}){1000}){1000})"])
 def test_a_regular_expression_that_cannot_be_used_is_refused(pattern):
     with pytest.raises(BadMatcher):
         Matcher("pool", Operator.MATCHES, pattern)
