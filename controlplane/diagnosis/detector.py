@@ -172,7 +172,8 @@ class Detector(ABC):
     """One of the twenty. `number` is its row in the table, `name` its name everywhere.
 
     `queries`: name → PromQL with `$window` as its range. `lasts_rounds`: in so many rounds one after the other it must
-    be found before it is shown, and be missed before it is over.
+    be found before it is shown, and be missed before it is over. `weighs_window`: it judges shares and rates of a
+    window, which mean nothing while half of it is from before a lever; a fault that just is tells itself at any moment.
     """
 
     number: ClassVar[int]
@@ -181,6 +182,7 @@ class Detector(ABC):
     explanation: ClassVar[Promise]
     queries: ClassVar[Mapping[str, str]]
     lasts_rounds: ClassVar[int] = 2
+    weighs_window: ClassVar[bool] = True
 
     @abstractmethod
     def judge(self, readings: Readings, fleet: Fleet) -> Iterable[Finding]:

@@ -107,7 +107,9 @@ def _look(detector: Detector, questions: Questions, fleet: Fleet) -> Looked:
     begun = time.monotonic()
 
     def told(**what: object) -> Looked:
-        return Looked(detector.name, detector.lasts_rounds, took_ms=_since_ms(begun), **what)  # type: ignore[arg-type]
+        return Looked(
+            detector.name, detector.lasts_rounds, weighs_window=detector.weighs_window, took_ms=_since_ms(begun), **what
+        )  # type: ignore[arg-type]
 
     try:
         readings = questions.readings(detector, fleet.window_seconds)

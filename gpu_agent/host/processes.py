@@ -11,8 +11,9 @@ from pathlib import Path
 from gpu_agent.host.proc import PROC, Stat, boot_time_ms, command_line, open_sockets, pids, stat_of, ticks_ms
 from gpu_agent.host.roles import FORWARDERS, MANAGERS, Role, launches, role_of
 
-# Looking through the open files of all processes takes some 100 ms on a node of 3,000.
-_SEARCH_SECONDS = 60
+# Looking through the open files of all processes takes some 100 ms on a node of 3,000. For a socket that was searched
+# for in vain that is done rarely; one that is new, as after each restart of an engine, is not kept waiting.
+_SEARCH_SECONDS, _NEW_SEARCH_SECONDS = 60, 5
 # A process id may be given again between two refreshes; then its parent is known wrongly for so many of them.
 _REFRESHES_PER_FULL_READ = 20
 _WORDS, _WORD_CHARACTERS = 1000, 4000
@@ -52,7 +53,9 @@ class ProcessMap:
         self._refreshes = 0
         # Processes that hold a listening socket, with their start, by its inode.
         self._holders: dict[str, dict[int, int]] = {}
-        self._search_due_seconds = float("-inf")
+        self._searched_seconds = float("-inf")
+        # Sockets that the last search was for.
+        self._searched: set[str] = set()
         # Sockets that the last search found with nobody, and whether it was shown all.
         self._unheld: set[str] = set()
         self._denied = False
@@ -121,8 +124,9 @@ class ProcessMap:
                 del self._holders[inode]
         now_seconds = self._clock()
         wanted = inodes - self._holders.keys()
-        if wanted and now_seconds >= self._search_due_seconds:
-            self._search_due_seconds = now_seconds + _SEARCH_SECONDS
+        wait_seconds = _SEARCH_SECONDS if wanted <= self._searched else _NEW_SEARCH_SECONDS
+        if wanted and now_seconds >= self._searched_seconds + wait_seconds:
+            self._searched_seconds, self._searched = now_seconds, wanted
             self._search(wanted)
 
     def _search(self, wanted: set[str]) -> None:

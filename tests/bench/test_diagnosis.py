@@ -61,13 +61,13 @@ def test_the_matrix_has_a_mark_for_what_was_found_and_none_for_what_was_not() ->
 
 
 def test_figures_count_what_missed_its_target() -> None:
-    good = {"found_seconds": 30.0, "lever": "x", "cleared_seconds": 9.0, "goodput_before": 4.0, "goodput_after": 3.9}
+    good = {"found_seconds": 30.0, "lever": "x", "cleared_seconds": 9.0, "goodput_before": 1.0, "goodput_after": 0.96}
     seen = [
         result("kv_exhausted", **good),
         result("queue_debt", **{**good, "found_seconds": 61.0}),
-        result("retry_storm", **{**good, "cleared_seconds": None, "goodput_after": 1.0}),
+        result("retry_storm", **{**good, "cleared_seconds": None, "goodput_after": 0.25}),
         result("ghost_work", others={"hardware": 3.0}, problem="RestError: no", load_a_core=4.0),
-        result("hardware", **{**good, "goodput_after": 2.0}),
+        result("hardware", **{**good, "goodput_after": 0.5}),
     ]
     figures = figures_of(seen, result("healthy", others={"sockets": 1.0}), 30)
     assert figures == {
@@ -85,7 +85,7 @@ def test_figures_count_what_missed_its_target() -> None:
 
 
 def test_a_line_says_what_was_found_beside_it() -> None:
-    said = line(result("queue_debt", found_seconds=20.0, lever="queue", others={"hardware": 3.0}, goodput_before=4.0))
+    said = line(result("queue_debt", found_seconds=20.0, lever="queue", others={"hardware": 3.0}, goodput_before=1.0))
     assert "found 20 s" in said
     assert "not over" in said
     assert "also hardware 3 s" in said
@@ -101,5 +101,5 @@ def test_goodput_is_of_those_kinds_and_that_time_alone() -> None:
     now = time.monotonic()
     for kind, ending, age in (("a", "good", 5), ("a", "good", 15), ("a", "late", 5), ("b", "good", 5)):
         clients.ended.append(Ended(now - age, kind, ending))
-    assert clients.goodput(now - 10, now, ["a"]) == 0.1
+    assert clients.goodput(now - 10, now, ["a"]) == 0.5
     assert clients.endings(now - 10, now, ["a", "b"]) == {"good": 2, "late": 1}

@@ -67,6 +67,11 @@ class _Open:
     has_begun: bool = False
 
 
+def good_part(endings: Counter[str]) -> float:
+    """The part of these that is good; 0 of none."""
+    return endings["good"] / max(1, endings.total())
+
+
 class Clients:
     """Runs kinds of clients against one gateway. Times are those of time.monotonic()."""
 
@@ -106,8 +111,8 @@ class Clients:
                        and each.kind in wanted)  # fmt: skip
 
     def goodput(self, since: float, until: float, kinds: Iterable[str]) -> float:
-        """Good answers a second to what was sent in that time."""
-        return self.endings(since, until, kinds)["good"] / (until - since)
+        """The part of what was sent in that time, and has ended, that was answered well; 0 of nothing."""
+        return good_part(self.endings(since, until, kinds))
 
     def left_from_before(self, moment: float, may_run: Collection[str] = ()) -> int:
         """Requests that were sent before it and have not ended; of kinds that `may_run` those without a token yet."""

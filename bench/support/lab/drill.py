@@ -31,10 +31,10 @@ _FAILURES = (RestError, RuntimeError, OSError, SystemExit)
 class Result:
     """What was seen. Seconds are counted from the injection, and for `cleared_seconds` from the lever; None: never.
 
-    Goodput is of the healthy traffic, in good answers a second: `goodput_after` of what was sent once all ran the lever
-    and those who had come before were served or gone, which took `backlog_seconds`; `backlog_left` were not when that
-    was long enough. `endings_after`: how all of it ended. `others`: what else fired, and when. `load_a_core`: processes
-    of this machine that wanted a processor, for each that it has.
+    Goodput is the part of the healthy traffic that was answered well: `goodput_after` of what was sent once all ran the
+    lever and those who had come before were served or gone, which took `backlog_seconds`; `backlog_left` were not when
+    that was long enough. `endings_after`: how all of it ended. `others`: what else fired, and when. `load_a_core`:
+    processes of this machine that wanted a processor, for each that it has.
     """
 
     name: str

@@ -1,11 +1,15 @@
-"""Goodput of the healthy traffic: good answers a second to what was sent in a time, once that has ended."""
+"""Goodput of the healthy traffic: the part of what was sent in a time that was answered well, once that has ended.
+
+How much is sent in a time is partly luck, and the traffic the same, so that the part says what the fleet made of it.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 
-from bench.support.lab.clients import Clients
+from bench.support.lab.clients import Clients, good_part
 from bench.support.lab.healthy import HEALTHY
 
 # Requests that were sent so long ago have ended, but for few.
@@ -50,15 +54,14 @@ class Goodput:
 
     def before(self) -> float:
         """Of the last times that were well, as long as one measurement."""
-        left, good = self.measure_seconds, 0
+        left, ended = self.measure_seconds, Counter[str]()
         for since, until in reversed(self._well):
             begin = max(since, until - left)
-            good += self.clients.endings(begin, until, HEALTHY)["good"]
+            ended += self.clients.endings(begin, until, HEALTHY)
             left -= until - begin
             if left <= 0:
                 break
-        seconds = self.measure_seconds - max(0.0, left)
-        return good / seconds if seconds > 0 else 0.0
+        return good_part(ended)
 
     def since(self, moment: float) -> float:
         """Of one measurement from then on; it must be over for ENDED_SECONDS."""

@@ -38,6 +38,7 @@ class ColdStart(Detector):
         "wave of seconds comes too late. Keep weights out of the image and on fast local storage, keep one engine warm "
         "to spare, scale by queue and waiting tokens and not by GPU use, up fast and down slow."
     )
+    weighs_window = False
     queries: ClassVar = {
         "network_bytes": 'max by (engine) (headworks_engine_model_bytes{place="network"})',
         "turned_away": counted(FOR_CAPACITY, "pool"),

@@ -26,8 +26,9 @@ class DeployAndProbes(Detector):
 
     Where the GPU failed before (row 20), the engine hung, or a run of it ended for want of GPU memory (row 3), the
     restart is what mends it and this is silent. A process that the kernel killed for lack of memory restarts as well:
-    that lowers the finding. A restart that an act asked for counts where streams were cut: what ran was drained
-    otherwise. Streams that break off without a restart are the engine's errors, which its breaker and row 9 tell.
+    that lowers the finding. A restart that an act asked for, and one of a cordoned engine, counts where streams were
+    cut: what ran was drained otherwise. Streams that break off without a restart are the engine's errors, which its
+    breaker and row 9 tell.
     """
 
     number = 19
@@ -39,6 +40,7 @@ class DeployAndProbes(Detector):
         "What takes the system down is not the traffic but the health check. Take an engine out of routing, wait until "
         "nothing runs, then end it."
     )
+    weighs_window = False
     queries: ClassVar = {
         "restarts": counted("headworks_engine_restarts_total", "engine"),
         "busy": "max by (engine) (max_over_time(headworks_engine_requests_running[$window]))",
@@ -53,6 +55,8 @@ class DeployAndProbes(Detector):
     }
     # A counter's growth is extrapolated: less than one is one.
     ONCE = 0.5
+    # One may be its agent's own probe, which asks a cordoned engine as well.
+    BUSY = 2.0
     FAULT_SPAN = timedelta(minutes=15)
     # Clocks of nodes and looks of agents differ by so much.
     EVENT_LATE = timedelta(seconds=30)
@@ -74,7 +78,7 @@ class DeployAndProbes(Detector):
                 continue
             told = self._restart_events(fleet, engine)
             unasked = [each for each in told if each["severity"] != "info"]
-            ran = busy.get(engine, 0.0) >= 1 and not self._asked_lately(fleet, told)
+            ran = busy.get(engine, 0.0) >= self.BUSY and not row["cordoned"] and not self._asked_lately(fleet, told)
             signals = [700] * (cut.get(engine, 0.0) >= self.ONCE) + [500] * ran
             if not signals:
                 continue
@@ -87,7 +91,7 @@ class DeployAndProbes(Detector):
                 Evidence("restarts", restarts, "count", 1.0, _grown(fleet, "headworks_engine_restarts_total", engine)),
                 Evidence("streams_cut", cut.get(engine, 0.0), "count", 1.0,
                          _grown(fleet, "headworks_gateway_streams_cut_total", engine)),
-                Evidence("running_before", busy.get(engine, 0.0), "requests", 1.0,
+                Evidence("running_before", busy.get(engine, 0.0), "requests", self.BUSY,
                          of("headworks_engine_requests_running", engine=engine)),
                 Evidence("restarts_nobody_asked_for_in_an_hour", float(len(unasked)), "count"),
                 Evidence("longest_answers", longest, "seconds", float(self.GRACE_SECONDS)),

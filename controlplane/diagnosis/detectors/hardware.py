@@ -63,6 +63,7 @@ class Hardware(Detector):
         "cordoned, drained and its GPU reset. Under load a hot card lowers its clocks: where throughput fell without a "
         "reason look at temperature and power limit. MIG divides memory bandwidth as well, by which decode is bound."
     )
+    weighs_window = False
     queries: ClassVar = {
         "uncorrected": _worst("increase(DCGM_FI_DEV_ECC_DBE_VOL_TOTAL[$window])"),
         "remap_failure": _worst("DCGM_FI_DEV_ROW_REMAP_FAILURE"),

@@ -72,6 +72,7 @@ class VramFragmentation(Detector):
         "activations, CUDA graphs and others' processes. Let the allocator's segments grow, leave graphs out, or move "
         "the neighbour."
     )
+    weighs_window = False
     queries: ClassVar = {
         "ended": "max by (pool, engine) (headworks_engine_out_of_memory_exit) > 0",
         "bytes": "max by (engine, part) (headworks_engine_out_of_memory_bytes)",

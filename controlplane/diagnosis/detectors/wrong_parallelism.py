@@ -52,6 +52,7 @@ class WrongParallelism(Detector):
         "independent replicas: each has a batch of its own, and nothing to agree on. Spread for latency, replicate for "
         "throughput."
     )
+    weighs_window = False
     queries: ClassVar = {
         "links": "max by (node, gpu, peer, link) (headworks_gpu_topology_info)",
         "held": 'max by (node, gpu, engine) (headworks_gpu_process_memory_bytes{engine!=""})',

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Q
 
+from controlplane import settings_rows
 from controlplane.core.reported import reported_text
 from controlplane.diagnosis import hysteresis
 from controlplane.diagnosis.described import Prepared
@@ -28,13 +30,17 @@ from wire.canonical import Document
 
 @dataclass(frozen=True)
 class Looked:
-    """What one detector saw in a round. `error`: why it is blind; empty: it saw, and `found` is all there is."""
+    """What one detector saw in a round. `error`: why it is blind; empty: it saw, and `found` is all there is.
+
+    `weighs_window`: as its detector's.
+    """
 
     name: str
     lasts_rounds: int
     found: Sequence[Prepared] = ()
     took_ms: int = 0
     error: str = ""
+    weighs_window: bool = True
 
 
 def store(looked: Iterable[Looked], at: datetime, took_ms: int) -> bool:
@@ -45,12 +51,13 @@ def store(looked: Iterable[Looked], at: datetime, took_ms: int) -> bool:
         if row is None:
             return False
         _store_states(looked, at)
+        unsettled = _unsettled_pools(at)
         standing: dict[str, dict[str, Row]] = {}
         for finding in Row.objects.filter(state__in=STANDING_STATES).order_by("pk"):
             standing.setdefault(finding.detector, {})[finding.subject] = finding
         for each in looked:
             if not each.error:
-                _follow(each, standing.pop(each.name, {}), at)
+                _follow(each, standing.pop(each.name, {}), unsettled if each.weighs_window else frozenset(), at)
             else:
                 standing.pop(each.name, None)
         # Of detectors that are no more.
@@ -73,8 +80,21 @@ def _store_states(looked: Iterable[Looked], at: datetime) -> None:
     )
 
 
-def _follow(looked: Looked, standing: Mapping[str, Row], at: datetime) -> None:
-    found = {finding.subject: finding for finding in looked.found}
+def _unsettled_pools(at: datetime) -> frozenset[str]:
+    """Pools whose window is partly from before a lever, or from before one was taken back."""
+    since = at - timedelta(seconds=settings_rows.DIAGNOSIS_WINDOW_SECONDS.read())
+    taken_back = Q(state=ProposalState.REVERTED, state_at__gt=since)
+    moved = Proposal.objects.filter(Q(applied_at__gt=since) | Q(verifying_since__gt=since) | taken_back)
+    return frozenset(pool for pools in moved.values_list("finding__pools", flat=True) for pool in pools)
+
+
+def _follow(looked: Looked, standing: Mapping[str, Row], unsettled: frozenset[str], at: datetime) -> None:
+    """Findings of unsettled pools go on and end, and no new ones begin."""
+    found = {
+        finding.subject: finding
+        for finding in looked.found
+        if finding.subject in standing or unsettled.isdisjoint(finding.columns["pools"])
+    }
     for subject in sorted(standing.keys() | found.keys()):
         row = standing.get(subject)
         before = None if row is None else _standing(row)

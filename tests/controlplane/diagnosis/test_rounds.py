@@ -193,6 +193,35 @@ def test_findings_of_a_detector_that_is_no_more_are_over(rounds: Round, detector
     assert Finding.objects.get().state == "cleared"
 
 
+@pytest.mark.parametrize(
+    ("moved", "weighs", "begins"),
+    [
+        ({"applied_at": 0}, True, False),
+        ({"applied_at": 0}, False, True),
+        ({"applied_at": -200, "verifying_since": 0}, True, False),
+        ({"applied_at": -200, "state": "reverted", "state_at": 0}, True, False),
+        ({"applied_at": -200, "verifying_since": -200}, True, True),
+        ({}, True, True),
+    ],
+)
+def test_nothing_begins_in_a_pool_while_half_of_its_window_is_from_before_a_lever(
+    rounds: Round, detector: Sure, moved: Mapping[str, Any], weighs: bool, begins: bool
+):
+    """Rates of such a window are of no time at all: what is left of the old way looks like another fault."""
+    detector.finds = [finding()]
+    at = rounds()
+    dated = {name: each if name == "state" else at + timedelta(seconds=each) for name, each in moved.items()}
+    Proposal.objects.update(**dated)
+    other = Other()
+    other.weighs_window = weighs  # type: ignore[misc]
+    other.finds = [finding(levers=())]
+    Rounds.__call__(both := Rounds([detector, other]), after=2 * INTERVAL)
+    assert Finding.objects.filter(detector="hardware").exists() == begins
+    assert Finding.objects.get(detector="kv_exhausted").state == "open", "the lever's own goes on"
+    Rounds.__call__(both, after=timedelta(seconds=240))
+    assert Finding.objects.filter(detector="hardware").exists()
+
+
 def test_no_more_places_are_kept_than_a_setting_says(rounds: Round, detector: Sure, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HEADWORKS_DIAGNOSIS_FINDINGS_MAX", "2")
     detector.finds = [finding(f"tenant/t{number}", confidence=number, levers=()) for number in range(5)]

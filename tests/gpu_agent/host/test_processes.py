@@ -142,18 +142,38 @@ def test_a_process_that_comes_later_is_found_and_one_under_a_used_id_is_not(tree
     assert found.engine_of(100) is None
 
 
-def test_open_files_of_all_are_searched_once_a_minute_at_most(tree, found, clock):
+def test_a_socket_that_nobody_was_found_to_hold_is_searched_for_once_a_minute_at_most(tree, found, clock):
     found.refresh({"e1": "vllm"}, {"e1": ["7"]})
     tree.process(100, "vllm", sockets=["7"])
-    tree.process(101, "vllm", sockets=["8"])
     clock.now = 59
-    found.refresh({"e1": "vllm", "e2": "vllm"}, {"e1": ["7"], "e2": ["8"]})
-    assert found.pids("e1") == found.pids("e2") == frozenset()
-    assert found.problems.keys() == {"e1"}, "nobody has searched for the other yet"
+    found.refresh({"e1": "vllm"}, {"e1": ["7"]})
+    assert found.pids("e1") == frozenset()
+    assert found.problems.keys() == {"e1"}
     clock.now = 60
     found.refresh({"e1": "vllm"}, {"e1": ["7"]})
     assert found.pids("e1") == {100}
     assert not found.problems
+
+
+def test_an_engine_that_is_restarted_again_and_again_is_found_within_seconds(tree, found, clock):
+    for restart in range(6):
+        tree.process(100 + restart, "vllm", sockets=[str(7 + restart)])
+        found.refresh({"e1": "vllm"}, {"e1": [str(7 + restart)]})
+        assert found.pids("e1") == {100 + restart}
+        tree.ends(100 + restart)
+        clock.now += 5
+
+
+def test_searches_for_new_sockets_are_some_seconds_apart(tree, found, clock):
+    found.refresh({"e1": "vllm"}, {"e1": ["7"]})
+    tree.process(101, "vllm", sockets=["8"])
+    clock.now = 4
+    found.refresh({"e1": "vllm", "e2": "vllm"}, {"e1": ["7"], "e2": ["8"]})
+    assert found.pids("e2") == frozenset()
+    assert found.problems.keys() == {"e1"}, "nobody has searched for the other yet"
+    clock.now = 5
+    found.refresh({"e1": "vllm", "e2": "vllm"}, {"e1": ["7"], "e2": ["8"]})
+    assert found.pids("e2") == {101}
 
 
 def test_an_engine_in_another_pid_namespace_is_unknown_with_what_would_help(tree, found):

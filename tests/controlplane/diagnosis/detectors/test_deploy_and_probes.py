@@ -73,6 +73,8 @@ def test_a_restart_that_cuts_streams_is_found():
     [
         # It had nothing to do.
         {"running": 0, "cut": 0.0},
+        # But for what its agent asked it itself.
+        {"running": 1, "cut": 0.0},
         # Streams break off and nothing was restarted: the engine's errors.
         {"restarts": 0.0},
     ],
@@ -100,6 +102,12 @@ def test_a_restart_that_was_asked_for_counts_where_it_cut_streams():
     assert found(*restarted(1, severity="info"))
     assert found(*restarted(1), cut=0.0)
     assert found(*restarted(1, severity="info", ago=timedelta(minutes=30)), cut=0.0), "another restart was asked for"
+
+
+def test_a_cordoned_engine_counts_where_it_cut_streams():
+    fleet = helpers.fleet(engines=[helpers.engine(cordoned=True)])
+    assert not helpers.judged(DETECTOR, series(cut=0.0), fleet)
+    assert helpers.judged(DETECTOR, series(), fleet)
 
 
 def test_an_engine_whose_last_run_ended_out_of_memory_is_row_three():
