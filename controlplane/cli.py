@@ -19,7 +19,7 @@ from controlplane import settings_rows as rows
 from controlplane.alerts import alert_commands, receiver_commands, rule_commands
 from controlplane.batches import commands as batch_commands
 from controlplane.batches import settings_rows as batch_rows
-from controlplane.core import oidc_rows
+from controlplane.core import access_commands, oidc_rows
 from controlplane.core.kept import CannotStart
 from controlplane.demo.ports import FIRST_PORT_MAX
 from controlplane.diagnosis import commands as diagnosis_commands
@@ -33,8 +33,6 @@ from wire.settings import BadSetting, check_all, whole_number
 
 if TYPE_CHECKING:
     from controlplane.core.changes import UnitOfWork
-
-_ROLE_HELP = "what it may do; docs/install.md tells of each (default: %(default)s)"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -81,30 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     add("worker", _worker, "Run a worker: scheduled work. Without Redis it is also the beat.")
     add("beat", _beat, "Run the beat, which hands scheduled work to the workers. One for all, where there is Redis.")
     add("migrate", _migrate, "Bring the database to this version, and collect the static files.")
-    user = add(
-        "create-user", _create_user, "Make a user; its password is read from standard input, or made and printed."
-    )
-    user.add_argument("username")
-    user.add_argument("--role", choices=["viewer", "operator", "admin"], default="viewer", help=_ROLE_HELP)
-    _add_tenants(user)
-    user.add_argument("--password-stdin", action="store_true", help="read the password from standard input")
-    token = add("create-token", _create_token, "Make an API token for a user and print it, this once.")
-    token.add_argument("username")
-    token.add_argument("name")
-    token.add_argument("--role", choices=["viewer", "operator", "admin"], default="viewer", help=_ROLE_HELP)
-    _add_tenants(token)
-    token.add_argument(
-        "--scope",
-        action="append",
-        metavar="TAG",
-        help="it makes the calls of this tag of /api/v1/docs alone, or `metrics`; as often as needed (default: all)",
-    )
-    token.add_argument("--days", type=int, default=90, help="it expires after so many (default: %(default)s)")
-    join = add(
-        "join-token", _join_token, "Make a join token, with which one gateway or node agent enrols, and print it."
-    )
-    join.add_argument("kind", choices=["gateway", "node"])
-    join.add_argument("--name", default="", help="the only name it is good for (default: any)")
+    access_commands.add_to(commands, _unit_from_shell)
     config_commands.add_to(commands, _unit_from_shell)
     version_commands.add_to(commands, _unit_from_shell)
     act_commands.add_to(commands, _unit_from_shell)
@@ -151,11 +126,6 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("name", help="a file of bench/, without .py")
     bench.add_argument("options", nargs=argparse.REMAINDER, help="options of the benchmark itself")
     return parser
-
-
-def _add_tenants(command: argparse.ArgumentParser) -> None:
-    text = "limit it to this tenant; as often as needed (default: the whole fleet, or all that the user has)"
-    command.add_argument("--tenant", action="append", metavar="NAME", help=text)
 
 
 def _first_port(text: str) -> int:
@@ -364,7 +334,7 @@ def _migrate(arguments: argparse.Namespace) -> None:
 
 
 @contextmanager
-def _unit_from_shell(reason: str = "made from the shell", dry_run: bool = False) -> Iterator[UnitOfWork]:
+def _unit_from_shell(reason: str, dry_run: bool) -> Iterator[UnitOfWork]:
     """A write by who may run this program. What is refused ends it with status 1."""
     _open_database()
     from controlplane.core.changes import Actor, unit_of_work
@@ -378,49 +348,6 @@ def _unit_from_shell(reason: str = "made from the shell", dry_run: bool = False)
         # The message has the first few.
         more = [f"{problem.path}: {problem.message}" for problem in error.problems[SHOWN_PROBLEMS:]]
         raise SystemExit("\n".join([f"headworks: {error}", *more])) from error
-
-
-def _create_user(arguments: argparse.Namespace) -> None:
-    password = sys.stdin.readline().rstrip("\n") if arguments.password_stdin else secrets.token_urlsafe(12)
-    with _unit_from_shell() as unit:
-        from controlplane.core import users
-
-        given = {"role": arguments.role, "password": password, "tenants": arguments.tenant}
-        users.create(unit, arguments.username, given)
-    _print_warnings(unit)
-    if not arguments.password_stdin:
-        print(password)
-
-
-def _create_token(arguments: argparse.Namespace) -> None:
-    with _unit_from_shell() as unit:
-        from controlplane.core import api_tokens
-
-        bounds = {"tenants": arguments.tenant, "scopes": arguments.scope}
-        _, secret = api_tokens.create(
-            unit, arguments.username, arguments.name, arguments.role, days=arguments.days, **bounds
-        )
-    _print_warnings(unit)
-    print(secret)
-
-
-def _print_warnings(unit: UnitOfWork) -> None:
-    for warning in unit.warnings:
-        print(f"headworks: {warning.message}", file=sys.stderr)
-
-
-def _join_token(arguments: argparse.Namespace) -> None:
-    with _unit_from_shell() as unit:
-        from controlplane.core import enrolment
-
-        _, secret = enrolment.create_join_token(unit, arguments.kind, arguments.name)
-        replaces = enrolment.is_enrolled(arguments.kind, arguments.name)
-    if replaces:
-        print(
-            f"headworks: there is a {arguments.kind} {arguments.name!r}: who joins with this token takes its place",
-            file=sys.stderr,
-        )
-    print(secret)
 
 
 def _export_metrics(arguments: argparse.Namespace) -> int:

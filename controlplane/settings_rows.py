@@ -392,8 +392,8 @@ RULE_INTERVAL_SECONDS = Setting(
 )
 RULE_SERIES_MAX = Setting(
     "HEADWORKS_RULE_SERIES_MAX",
-    500,
-    "Series that one rule's result may have: each is an incident. Beyond, the rule shows an error and opens none.",
+    5000,
+    "Series that one rule's result may have: each is an alert. Beyond, the rule shows an error and opens none.",
     whole_number(1, 10_000),
 )
 RULE_PACK = Setting(

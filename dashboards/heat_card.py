@@ -7,21 +7,21 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from dash import ClientsideFunction, Dash, Input, Output, dcc, html
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from dashboards.asked import Asked
 from dashboards.backend.adapters import current_request
 from dashboards.charts.engines import ENGINES
 from dashboards.heat import MEASURES
-from dashboards.heat_reading import heat_of
+from dashboards.heat_reading import HEAT, heat_of
 
-# What is chosen stands in the address by this name.
-PARAMETER = "heat"
 _GRAPH_CONFIG: Any = {
     "displayModeBar": False,
     "displaylogo": False,
     "responsive": True,
     "plotlyServerURL": "",
+    # The script's (static/dashboards/charts.js), as of every chart.
     "doubleClick": False,
 }
 
@@ -29,7 +29,9 @@ _GRAPH_CONFIG: Any = {
 def card() -> Any:
     """In the language of the request of the moment. The script fills it (static/dashboards/heat.js)."""
     copying: dict[str, Any] = {"data-copy": "curl-heat", "data-done": _("Copied")}
+    picturing: dict[str, Any] = {"data-png": "", "data-chart": HEAT}
     named: dict[str, Any] = {"aria-label": _("What the colours show")}
+    values = reverse("dashboards:chart_csv", args=[HEAT])
     return html.Section(
         [
             html.H2(_("GPUs over time")),
@@ -53,6 +55,13 @@ def card() -> Any:
                         [html.Span(_("Highest now:"), className="quiet"), " ", html.Span(id="heat-highest")],
                         id="heat-summary",
                         className="small",
+                    ),
+                    html.P(
+                        [
+                            html.A(_("Values (CSV)"), id="csv-heat", href=values),
+                            html.Button(_("Picture (PNG)"), type="button", className="small-button", **picturing),
+                        ],
+                        className="small heat-taken",
                     ),
                     html.Details(
                         [
@@ -79,7 +88,7 @@ def _choice(name: str, label: str) -> Any:
 def fill(search: object, _again: object, measure: object) -> dict[str, Any]:
     """Anew with the page's time and filters, with each of its slow rounds, and with another choice."""
     parameters = dict(parse_qsl(search.removeprefix("?")) if isinstance(search, str) else ())
-    name = measure if isinstance(measure, str) and measure else parameters.get(PARAMETER, "")
+    name = measure if isinstance(measure, str) and measure else parameters.get(HEAT, "")
     return heat_of(Asked.of({**parameters, "layer": ENGINES.name}), name, current_request())
 
 

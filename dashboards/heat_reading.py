@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from controlplane.telemetry.query import QueryError, range_
@@ -16,17 +17,17 @@ from dashboards.shared import Shared
 from dashboards.shell import range_line
 from dashboards.whole import of_hosts
 
+# By this name its measure stands in an address, and its values are a file.
+HEAT = "heat"
+
 _heats: Shared[Heat] = Shared(8)
 
 
 def heat_of(asked: Asked, name: str, request: HttpRequest) -> dict[str, Any]:
     """The figure of a measure, temperature where none has this name; its `note`, the `highest` now, its shell line."""
-    measure = BY_NAME.get(name, MEASURES[0])
-    step_ms = step_of(asked.span) * 1000
-    newest_ms = asked.newest_ms // step_ms * step_ms
     hosts = hosts_of(asked.only)
-    key = measure.name, asked.span, newest_ms, asked.only, hosts
-    heat = _heats.get(key, lambda: read(measure, asked, newest_ms, hosts))
+    heat = heat_at(asked, name, hosts)
+    measure = heat.measure
     promql = promql_of(measure, asked.span, _chosen(asked, hosts))
     return {
         "measure": measure.name,
@@ -35,7 +36,17 @@ def heat_of(asked: Asked, name: str, request: HttpRequest) -> dict[str, Any]:
         "unfiltered": _("Of all tenants: a GPU works for whoever asks.") if asked.tenant else "",
         "highest": highest_now(heat),
         "curl": range_line(request, promql, asked, step_of(asked.span)) if promql else "",
+        "csv": f"{reverse('dashboards:chart_csv', args=[HEAT])}?{asked.query(heat=measure.name)}",
     }
+
+
+def heat_at(asked: Asked, name: str, hosts: Hosts) -> Heat:
+    """The rows of a measure, temperature where none has this name. `hosts`: of the chosen pool."""
+    measure = BY_NAME.get(name, MEASURES[0])
+    step_ms = step_of(asked.span) * 1000
+    newest_ms = asked.newest_ms // step_ms * step_ms
+    key = measure.name, asked.span, newest_ms, asked.only, hosts
+    return _heats.get(key, lambda: read(measure, asked, newest_ms, hosts))
 
 
 def read(measure: Measure, asked: Asked, newest_ms: int, hosts: Hosts) -> Heat:

@@ -18,6 +18,7 @@ from controlplane.web.labels import actor_label, noun_label
 from controlplane.web.shown import marks
 from controlplane.web.shown.marks import CORDON, INCIDENT, REVISION, ROLLOUT, Mark, Marks
 from controlplane.web.shown.rollouts import step_label
+from controlplane.web.shown.spoken import spoken
 from dashboards.asked import Asked
 from dashboards.readings import now_ms
 from dashboards.shared import Shared
@@ -70,7 +71,8 @@ def told(mark: Mark) -> dict[str, Any]:
     """A mark in the reader's language, for the page's script."""
     shape, head = _HEADS[mark.kind, mark.state]
     step = step_label(mark.about.get("step", ""))
-    words = {"name": mark.name, "index": mark.about.get("index"), "step": step}
+    name = spoken(mark.name) if mark.kind == INCIDENT else mark.name
+    words = {"name": name, "index": mark.about.get("index"), "step": step}
     return {
         "id": mark.id,
         "at": mark.at_ms,
@@ -79,7 +81,8 @@ def told(mark: Mark) -> dict[str, Any]:
         "head": str(head) % words,
         "says": str(_SAYS[mark.kind, mark.state]) % words + _changed(mark),
         "who": actor_label(mark.actor_kind, mark.actor) if mark.actor else "",
-        "why": mark.why,
+        # That of a step which failed is the program's, others are people's.
+        "why": spoken(mark.why) if mark.state == "failed" else mark.why,
         "page": mark.page,
     }
 

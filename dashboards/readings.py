@@ -11,7 +11,6 @@ from controlplane.telemetry.promql.values import Vector
 from controlplane.telemetry.query import QueryError, range_
 from dashboards.charts import Chart, Layer, Only
 from dashboards.charts.rows import Hosts, Matcher
-from dashboards.hosts import hosts_of
 from dashboards.lines import Line, lines_of
 from dashboards.shared import Shared
 from dashboards.spans import SPANS, Span
@@ -37,9 +36,11 @@ _readings: Shared[Reading] = Shared(_KEPT_READINGS)
 _refused: dict[tuple[str, str], Set[str]] = {}
 
 
-def reading_of(layer: Layer, only: Only, span: Span, first_ms: int, last_ms: int) -> Reading:
-    """The points from `first_ms` to `last_ms`, both included and on the steps of the span."""
-    hosts = hosts_of(only)
+def reading_of(layer: Layer, only: Only, span: Span, first_ms: int, last_ms: int, hosts: Hosts) -> Reading:
+    """The points from `first_ms` to `last_ms`, both included and on the steps of the span.
+
+    `hosts`: of the chosen pool.
+    """
     key = layer.name, only, hosts, span, first_ms, last_ms
     reading = _readings.get(key, lambda: read(layer, only, span, first_ms, last_ms, hosts))
     if reading.refused and last_ms < span.newest_ms(now_ms()):

@@ -20,6 +20,7 @@ from controlplane.configs.events import PING
 from controlplane.web.live import board, log_in_first, logged_in, not_of_whole_fleet, stream_of
 from dashboards.asked import Asked
 from dashboards.figures import newer_points
+from dashboards.hosts import hosts_of
 from dashboards.marks import News
 from dashboards.readings import now_ms, reading_of
 from dashboards.shared import Shared
@@ -69,14 +70,14 @@ async def _stream(request: HttpRequest, asked: Asked, known_ms: int, language: s
                 yield await sync_to_async(_freed, thread_sensitive=False)(news.event, since_ms, now_ms()) or PING
                 since_ms = now_ms()
             event = await _wait(told, asked)
+            if time.monotonic() - looked >= LOOK_SECONDS:
+                looked = time.monotonic()
+                # Whoever has another role or is limited to some tenants meanwhile has no log-in left.
+                if await sync_to_async(logged_in, thread_sensitive=False)(request) is None:
+                    return
             if event is not None:
                 told = event
                 yield event
-            if time.monotonic() - looked >= LOOK_SECONDS:
-                looked = time.monotonic()
-                # Whoever is limited to some tenants meanwhile has no log-in left.
-                if await sync_to_async(logged_in, thread_sensitive=False)(request) is None:
-                    return
 
 
 async def _event(asked: Asked, known_ms: int, newest_ms: int) -> bytes:
@@ -88,7 +89,7 @@ async def _event(asked: Asked, known_ms: int, newest_ms: int) -> bytes:
 
 def event(asked: Asked, first_ms: int, newest_ms: int) -> bytes:
     """The points from `first_ms` to `newest_ms`, both included."""
-    reading = reading_of(asked.layer, asked.only, asked.span, first_ms, newest_ms)
+    reading = reading_of(asked.layer, asked.only, asked.span, first_ms, newest_ms, hosts_of(asked.only))
     points = newer_points({chart.name: asked.lines(reading, chart) for chart in asked.layer.charts}, reading.times_ms)
     return b"id: %d\nevent: points\ndata: %b\n\n" % (newest_ms, msgspec.json.encode(points))
 

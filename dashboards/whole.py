@@ -35,7 +35,7 @@ def whole_of(asked: Asked, request: HttpRequest) -> dict[str, Any]:
     """
     span, charts, newest_ms = asked.span, asked.layer.charts, asked.newest_ms
     hosts = hosts_of(asked.only)
-    reading = reading_of(asked.layer, asked.only, span, span.first_ms(newest_ms), newest_ms)
+    reading = reading_of(asked.layer, asked.only, span, span.first_ms(newest_ms), newest_ms, hosts)
     thresholds = _promised(asked.pool)
     stream = f"{reverse('dashboards:live')}?{asked.query(layer=asked.layer_name, after=newest_ms)}"
     return {

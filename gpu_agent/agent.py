@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import msgspec
 
 from gpu_agent.acts.journal import Journal
@@ -36,19 +38,18 @@ from gpu_agent.samples import Sample
 from gpu_agent.spot.watch import SpotWatch
 from gpu_agent.telemetry import Telemetry
 from gpu_agent.usage import own_samples
-from wire.messages import MAX_ENGINES, EngineReport, Event, NodeReport
+from wire.messages import MAX_ENGINES, UNREADABLE, EngineReport, Event, NodeReport
 from wire.problems import Problem
 from wire.push import EventPush, MetricPush
 from wire.snapshot import NodeSnapshot, Snapshot
-from wire.snapshot_checks import SnapshotRefused
+from wire.snapshot_checks import SnapshotRefused, decode_snapshot
 from wire.spool import Spool
-from wire.target import Reenrol, TargetClient
+from wire.target import Reenrol, TargetClient, TargetRefused
 
 log = logging.getLogger("headworks.agent")
 _LOG_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "critical": logging.CRITICAL}
 # Parts that give samples, beside the engines.
 _GPUS, _OWN, _HOST = "gpus", "agent", "host"
-_CONNECTED_POLL_SECONDS, _SLICE_SECONDS = 0.2, 1.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Agent:
     def __init__(self, options: Options, enrol_again: Reenrol | None = None) -> None:
         self._options = options
         self._slice: NodeSnapshot | None = None
+        self._revision = 0
         # Not known until the first reading.
         self._source: Source | None = None
         # The part of a report that the GPUs give.
@@ -193,19 +195,24 @@ class Agent:
         if snapshot.node.cordoned != self._cordoned:
             reason = snapshot.node.cordon_reason or "no reason given"
             log.info("cordoned is now %s (%s)", snapshot.node.cordoned, reason)
-        self._slice = snapshot
+        self._slice, self._revision = snapshot, revision
         self._engines.adopt(snapshot.engines)
         # Before there is a stream it is the one that was kept on disk.
         self._acts.adopt(snapshot, confirmed=self._client.connected)
         self._changed.set()
 
     async def _confirm_acts(self) -> None:
-        """A control plane that has another slice than the one on disk sends it as soon as it is reached."""
-        connected_seconds = 0.0
-        while connected_seconds < _SLICE_SECONDS:
-            await asyncio.sleep(_CONNECTED_POLL_SECONDS)
-            connected_seconds = connected_seconds + _CONNECTED_POLL_SECONDS if self._client.connected else 0.0
-        self._acts.confirm()
+        """What the slice on disk asks for may have been taken back: the control plane is asked, until it has answered.
+
+        Where it has another one, its stream brings that.
+        """
+        while self._acts.awaits_confirmation:
+            with contextlib.suppress(TargetRefused, SnapshotRefused, aiohttp.ClientError, OSError, *UNREADABLE):
+                newest = msgspec.json.decode(await self._client.get("/api/v1/config/snapshot"))
+                if decode_snapshot(newest) == self._slice:
+                    self._acts.confirm()
+                    return
+            await asyncio.sleep(self._options.engines.interval_seconds)
 
     @property
     def _cordoned(self) -> bool:
@@ -329,6 +336,7 @@ class Agent:
             acts=self._acts.reports(),
             model_files=self._files.reports(),
             allowed_acts=self._options.policy.allowed_acts,
+            revision=self._revision,
         )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
 
+from tests.connections import close_those_left, noted
 from tests.servers import postgres_server, redis_server
 from tests.services import service_binary
 
@@ -23,6 +25,9 @@ hypothesis.settings.load_profile("tests")
 # Fixtures and marks of tests that use Django's database, and what starts processes on the one that a run tests.
 _DATABASE = {"django_db", "db", "transactional_db", "live_server", "live"}
 _SITES = ("tests.controlplane.configs.live", "tests.controlplane.configs.disturbed")
+# The control plane's own tests. Pages and other parts only need a database behind what they test.
+_TESTS = Path(__file__).parent
+_OWN = _TESTS / "controlplane"
 # What a file of tests takes processes from; they are waited for, so such a file takes minutes.
 _PROCESSES = ("tests.services", "tests.servers", "tests.programs", "tests.demo", "tests.controlplane.configs.live",
               "tests.gateway.fleet", "tests.web.site")  # fmt: skip
@@ -48,13 +53,25 @@ def _takes_from(module: object, helpers: tuple[str, ...]) -> bool:
 
 
 def _mark(items: list[pytest.Item]) -> None:
-    """What uses Django's database, or a site of processes on one, belongs on both databases; all else runs once."""
+    """What uses Django's database, or a site of processes on one, belongs on both databases; all else runs once.
+
+    So do pages and other parts, on PostgreSQL, the stricter; but not what commits, or whose file says otherwise.
+    """
     for item in items:
         if item.get_closest_marker("own_servers"):
             continue
         asked = {*getattr(item, "fixturenames", ()), *(mark.name for mark in item.iter_markers())}
         if asked & _DATABASE or _takes_from(getattr(item, "module", None), _SITES):
             item.add_marker(pytest.mark.controlplane)
+            if _is_behind(item) and not asked & {"both_databases", "transactional_db", "live_server"}:
+                item.add_marker(pytest.mark.once)
+
+
+def _is_behind(item: pytest.Item) -> bool:
+    """Whether the database stands behind what is tested."""
+    mark = item.get_closest_marker("django_db")
+    commits = mark is not None and mark.kwargs.get("transaction")
+    return not commits and item.path.parent != _TESTS and not item.path.is_relative_to(_OWN)
 
 
 @pytest.fixture(scope="session")
@@ -101,12 +118,14 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
             else:
                 run(statements)
 
-    with pytest.MonkeyPatch.context() as patch:
+    with noted(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(connection.ops, "sql_flush", empty_what_is_filled)
         patch.setattr(connection.ops, "execute_sql_flush", unguarded)
         # It would write Django's permissions anew, which nothing here asks for.
         patch.setattr(flush, "emit_post_migrate_signal", lambda *_: None)
         yield
+        # PostgreSQL removes no database that somebody is connected to.
+        close_those_left()
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ import pytest
 from tests.services import in_ci, missing_program
 
 PROFILES = ("embedded", "production")
+# What the second needs.
+SERVERS = ("postgres", "initdb", "redis-server")
 # Read by the tests themselves; every other HEADWORKS_ variable is a product's setting.
 _OWN_VARIABLES = ("HEADWORKS_CI", "HEADWORKS_TEST_PROFILE")
 
@@ -55,7 +57,7 @@ def _prepare() -> None:
 
 
 def _start_servers() -> None:
-    if missing := missing_program("postgres", "initdb", "redis-server"):
+    if missing := missing_program(*SERVERS):
         if in_ci():
             raise pytest.UsageError(f"the production profile {missing}")
         _run.skip_reason = f"the production profile {missing}"

@@ -6,18 +6,24 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
 import redis
-from django.db import DEFAULT_DB_ALIAS, DatabaseError, transaction
+from django.db import DEFAULT_DB_ALIAS, DatabaseError, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from controlplane.core import users
 from controlplane.core.changes import SYSTEM, unit_of_work
 from controlplane.core.models import AuditEntry, User
 from tests import programs
 from tests.__main__ import Totals, read_totals
+from tests.conftest import _mark
+from tests.connections import close_those_left
 from tests.services import Process, accepts, free_port, service_binary, wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -115,6 +121,61 @@ def test_what_one_test_commits_the_next_does_not_find(turn):
     assert AuditEntry.objects.exists()
     with pytest.raises(DatabaseError, match="never changed or removed"), transaction.atomic():
         AuditEntry.objects.all()._raw_delete(using=DEFAULT_DB_ALIAS)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_a_thread_leaves_is_closed_with_the_database() -> None:
+    left: list[BaseDatabaseWrapper] = []
+
+    def ask() -> None:
+        User.objects.exists()
+        left.append(connections[DEFAULT_DB_ALIAS])
+
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(ask).result()
+        assert left[0].connection is not None
+        close_those_left()
+    assert left[0].connection is None
+    assert not User.objects.exists(), "one that was closed is opened anew"
+
+
+@pytest.mark.parametrize(
+    ("file", "names", "marked"),
+    [
+        ("controlplane/core/test_it.py", {"db"}, {"controlplane"}),
+        ("controlplane/core/test_it.py", {"tmp_path"}, set()),
+        ("test_it.py", {"db"}, {"controlplane"}),
+        ("web/test_it.py", {"db"}, {"controlplane", "once"}),
+        ("web/test_it.py", {"db", "both_databases"}, {"controlplane"}),
+        ("web/test_it.py", {"transactional_db"}, {"controlplane"}),
+        ("web/test_it.py", {"tmp_path"}, set()),
+        ("gateway/test_it.py", {"live"}, {"controlplane", "once"}),
+        ("gateway/test_it.py", {"live", "own_servers"}, set()),
+    ],
+)
+def test_what_only_needs_a_database_behind_it_runs_once_and_the_control_planes_own_on_both(file, names, marked):
+    added: set[str] = set()
+    item: Any = SimpleNamespace(
+        path=ROOT / "tests" / file,
+        fixturenames=names,
+        iter_markers=list,
+        get_closest_marker=lambda name: name in names or None,
+        add_marker=lambda mark: added.add(mark.name),
+    )
+    _mark([item])
+    assert added == marked
+
+
+def test_a_page_that_commits_runs_on_both():
+    added: set[str] = set()
+    item: Any = SimpleNamespace(
+        path=ROOT / "tests" / "web" / "test_it.py",
+        iter_markers=lambda: [pytest.mark.django_db.mark],
+        get_closest_marker={"django_db": pytest.mark.django_db(transaction=True).mark}.get,
+        add_marker=lambda mark: added.add(mark.name),
+    )
+    _mark([item])
+    assert added == {"controlplane"}
 
 
 def test_redis_is_real(redis_url):

@@ -179,7 +179,8 @@ class NodeReport(Struct, frozen=True, omit_defaults=True):
     `gpu_problems` says in words what does not work in reading the GPUs, NVML as a whole included, `host_problems`
     what does not in looking at processes, connections and disks. `acts`: those of the slice that were begun or
     refused. `allowed_acts`: what the node's own policy lets be done, by engine; "" is the node itself. `cuda_version`:
-    the newest that the driver can run.
+    the newest that the driver can run. `revision`: that of the slice which all of this goes by, 0 before the first;
+    whoever took an act back knows by it whether the agent had heard of that.
     """
 
     version: ShortText
@@ -198,6 +199,7 @@ class NodeReport(Struct, frozen=True, omit_defaults=True):
     ] = {}
     model_files: Annotated[list[ModelFilesReport], Meta(max_length=64)] = []
     cuda_version: ShortText | UnsetType = UNSET
+    revision: Revision | UnsetType = UNSET
 
 
 class Event(Struct, frozen=True, forbid_unknown_fields=True):

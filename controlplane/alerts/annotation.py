@@ -77,11 +77,13 @@ def asks(text: str) -> bool:
     return "query" in text and "{{" in text
 
 
-def rendered(text: str, labels: Mapping[str, str], value: str | float, ask: Ask = ask_nothing) -> str:
+def rendered(
+    text: str, labels: Mapping[str, str], value: str | float, ask: Ask = ask_nothing, *, must_answer: bool = False
+) -> str:
     """The text of one series: its labels, and its value, which may be written as Prometheus does. It was not refused.
 
     As in Prometheus the labels are those of the expression's result, without the rule's own; and where a query has no
-    answer, the text says so in its place.
+    answer, the text says so in its place. With `must_answer` it raises NoAnswer then.
     """
     if "{{" not in text:
         return text
@@ -89,6 +91,8 @@ def rendered(text: str, labels: Mapping[str, str], value: str | float, ask: Ask 
     try:
         return parts.joined(part.text(series) for part in _parsed(text))
     except Failed as failed:
+        if must_answer and isinstance(failed, parts.NoAnswer):
+            raise
         return f"<error expanding template: {failed}>"
 
 

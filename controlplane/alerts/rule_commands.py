@@ -43,7 +43,7 @@ def add_to(commands: Any, shell: Shell) -> None:
     take.add_argument(
         "--replace", action="store_true", help="remove the rules of the file's groups that the file does not have"
     )
-    take.add_argument("--skip", action="store_true", help="leave out what is not known here, and say so of each")
+    take.add_argument("--skip", action="store_true", help="leave out what is not known here, and say what")
     test = add(
         verbs, "test", _test, "Run unit tests of rules, in the form of `promtool test rules`. Needs no database."
     )

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from controlplane import settings_rows
 from controlplane.alerts.models import Rule
-from controlplane.alerts.rule_queries import RuleQueries
+from controlplane.alerts.rule_queries import ROUND_SHARE, Allowance, RuleQueries
 from controlplane.alerts.rule_result import BadResult, Found, found_in
 from controlplane.alerts.services import evaluations
 from controlplane.alerts.services.rules import alertname_of
@@ -35,24 +35,28 @@ class _Answer(NamedTuple):
 
 def evaluate_due(clock: Callable[[], datetime] = timezone.now) -> int:
     """Evaluate every rule whose time has come, many at one moment; how many."""
-    evaluated = 0
+    interval_seconds = settings_rows.RULE_INTERVAL_SECONDS.read()
+    evaluated, begun, texts = 0, clock(), Allowance(ROUND_SHARE * interval_seconds)
     while rules := evaluations.claim(clock()):
         at = clock()
+        if (at - begun).total_seconds() >= interval_seconds:
+            # Those that were first are due again.
+            begun, texts = at, Allowance(ROUND_SHARE * interval_seconds)
         give_back_connection()
         shared = query.SharedReads()
-        _store([_asked(rule, at, shared) for rule in rules], at)
+        _store([_asked(rule, at, shared, texts) for rule in rules], at)
         evaluated += len(rules)
     return evaluated
 
 
-def _asked(rule: Rule, at: datetime, shared: query.SharedReads) -> _Answer:
+def _asked(rule: Rule, at: datetime, shared: query.SharedReads, texts: Allowance) -> _Answer:
     begun = time.perf_counter()
     found: dict[str, Found] = {}
     error = ""
     try:
         samples = query.instant(rule.expr, epoch_ms(at), shared=shared)
         labels = {**rule.labels, "severity": rule.severity}
-        ask = RuleQueries(partial(query.instant, at_ms=epoch_ms(at), shared=shared))
+        ask = RuleQueries(partial(query.instant, at_ms=epoch_ms(at), shared=shared), texts)
         series_max = settings_rows.RULE_SERIES_MAX.read()
         found = found_in(samples, alertname_of(rule), labels, series_max, annotations=rule.annotations, ask=ask)
     except (query.QueryError, BadResult) as refused:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controlplane.alerts.annotation import asks, rendered
-from controlplane.alerts.template_parts import Ask, ask_nothing
+from controlplane.alerts.template_parts import Ask, NoAnswer, ask_nothing
 from controlplane.core.reported import storable_text
 from controlplane.telemetry.query import Sample
 from controlplane.telemetry.results import number
@@ -65,7 +65,7 @@ def found_in(
     for sample in samples:
         series = {name: storable_text(value) for name, value in sample.labels.items()}
         value = number(sample.value)
-        own = {name: rendered(text, series, value, ask) for name, text in labels.items()}
+        own = _own_labels(labels, series, value, ask)
         merged = {name: text for name, text in {**series, **own, "alertname": alertname}.items() if text}
         merged.pop(METRIC_NAME, None)
         texts = {name: rendered(text, series, value, ask) for name, text in asking.items()}
@@ -73,3 +73,11 @@ def found_in(
     if len(found) < len(samples):
         raise BadResult("two series have the same labels once the rule's labels are set; aggregate them into one")
     return found
+
+
+def _own_labels(labels: Labels, series: Labels, value: str, ask: Ask) -> dict[str, str]:
+    """Those of the rule. Not known for now, they are no others: the alert would end, and another one begin."""
+    try:
+        return {name: rendered(text, series, value, ask, must_answer=True) for name, text in labels.items()}
+    except NoAnswer as failed:
+        raise BadResult(f"its labels are not known now: {failed}") from failed

@@ -27,7 +27,7 @@ JSON, YAML = "application/json", "text/yaml"
 _YAML_FORMS = (YAML, "application/yaml", "application/x-yaml")
 _FILE: dict[str, Any] = {YAML: {"schema": {"type": "string", "description": "A Prometheus rule file."}}}
 Replace = Annotated[bool, Query(description="Remove the rules of the file's groups that the file does not have.")]
-Skip = Annotated[bool, Query(description="Leave out what is not known here, with a warning each.")]
+Skip = Annotated[bool, Query(description="Leave out what is not known here; warnings name the first 100.")]
 
 # A request is answered meanwhile by one of few threads; the command has longer.
 _TEST_SECONDS = 20.0

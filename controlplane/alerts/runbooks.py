@@ -1,4 +1,7 @@
-"""The runbooks of the default rules: one page of Markdown an alert, beside the rules, and the list of them."""
+"""The runbooks of the default rules: one page of Markdown an alert, beside the rules, and the list of them.
+
+Each is written in LANGUAGE, and said in the other languages by the file of the same name in their folders.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ import yaml
 
 PACK = Path(__file__).resolve().parent / "pack"
 _FOLDER = PACK / "runbooks"
+LANGUAGE = "en"
 # Where the documentation has them, and so the rules' `runbook_url`; the control plane shows them there, too.
 PATH = "docs/runbooks/"
 _SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_SENTENCE_END = re.compile(r"(?<=[\w)%`])[.:] (?=[A-ZÇĞİÖŞÜ0-9`])")
 _THEMES = {
     "slo": "Promises",
     "capacity": "Capacity",
@@ -33,7 +38,8 @@ _INDEX_HEAD = """\
 
 One page for each alert of [the default rules](../rules.md#the-pack): what it means, what to look at, what to do, and
 when it is a false alarm. `api` and `$HEADWORKS` are [those of the REST interface](../rest.md); names in capitals, such
-as POOL, stand for those of the alert's labels.
+as POOL, stand for those of the alert's labels. They are [in Turkish](tr/), too: the control plane shows them in the
+reader's language.
 """
 
 
@@ -52,13 +58,21 @@ _OF_EVENTS = {
 _XID_CLASS = re.compile(r": class (\w+), action ")
 
 
+class Text(NamedTuple):
+    """A runbook's Markdown, and what language it is in."""
+
+    markdown: str
+    language: str
+
+
 class Entry(NamedTuple):
-    """`slug`: the page's name. `says`: its first sentence."""
+    """`slug`: the page's name. `says`: its first sentence, in `language`."""
 
     alertname: str
     slug: str
     severity: str
     says: str
+    language: str
 
 
 def slug_of(alertname: str) -> str:
@@ -66,10 +80,15 @@ def slug_of(alertname: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", alertname).lower()
 
 
-def page(slug: str) -> str | None:
-    """A runbook's Markdown; None where there is none of this name."""
-    file = _FOLDER / f"{slug}.md"
-    return file.read_text(encoding="utf-8") if _SLUG.fullmatch(slug) and file.is_file() else None
+def page(slug: str, language: str = LANGUAGE) -> Text | None:
+    """A runbook in this language, else in the one that it was written in; None where there is none of this name."""
+    if not _SLUG.fullmatch(slug):
+        return None
+    for folder, found in ((_FOLDER / language, language), (_FOLDER, LANGUAGE)):
+        file = folder / f"{slug}.md"
+        if file.is_file():
+            return Text(file.read_text(encoding="utf-8"), found)
+    return None
 
 
 def of_event(alertname: str, detail: str) -> dict[str, str]:
@@ -98,11 +117,11 @@ def address(runbook_url: str, public_url: str) -> str:
     return f"{public_url}/{PATH}{slug}/" if slug and public_url else ""
 
 
-def by_theme() -> Iterator[tuple[str, list[Entry]]]:
+def by_theme(language: str = LANGUAGE) -> Iterator[tuple[str, list[Entry]]]:
     """Each theme's title and runbooks, in the order of the rules."""
     for theme, title in _THEMES.items():
         groups = yaml.safe_load((PACK / f"{theme}.yml").read_text(encoding="utf-8"))["groups"]
-        yield title, [_entry(rule) for group in groups for rule in group["rules"]]
+        yield title, [_entry(rule, language) for group in groups for rule in group["rules"]]
 
 
 def index_page() -> str:
@@ -116,14 +135,18 @@ def index_page() -> str:
 
 
 def pages() -> dict[str, str]:
-    """Every page by its file's name, the list among them."""
-    found = {file.name: file.read_text(encoding="utf-8") for file in sorted(_FOLDER.glob("*.md"))}
-    return {**found, "index.md": index_page()}
+    """Every page by its file's path in docs/runbooks, the list among them."""
+    found = {file.relative_to(_FOLDER).as_posix(): file for file in sorted(_FOLDER.rglob("*.md"))}
+    texts = {name: file.read_text(encoding="utf-8") for name, file in found.items()}
+    # The folders of other languages lie one deeper than what a runbook's links are written for.
+    texts |= {name: text.replace("](../", "](../../") for name, text in texts.items() if "/" in name}
+    return {**texts, "index.md": index_page()}
 
 
-def _entry(rule: dict[str, Any]) -> Entry:
+def _entry(rule: dict[str, Any], language: str) -> Entry:
     alertname = rule["alert"]
     slug = slug_of(alertname)
-    paragraph = (page(slug) or "\n\n").split("\n\n")[1].replace("\n", " ")
-    says = re.split(r"(?<=[\w)%`])[.:] (?=[A-Z0-9`])", paragraph)[0].rstrip(".")
-    return Entry(alertname, slug, rule["labels"]["severity"], says)
+    text = page(slug, language) or Text("\n\n", LANGUAGE)
+    paragraph = text.markdown.split("\n\n")[1].replace("\n", " ")
+    says = _SENTENCE_END.split(paragraph)[0].rstrip(".")
+    return Entry(alertname, slug, rule["labels"]["severity"], says, text.language)

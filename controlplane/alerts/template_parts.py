@@ -48,6 +48,10 @@ class Failed(Exception):
     """A text that cannot be rendered for what a query found, or did not; the message says why."""
 
 
+class NoAnswer(Failed):
+    """It was not asked, or nothing answered: what it would find is not known now."""
+
+
 def ask_nothing(promql: str) -> Sequence[Found]:
     """Where no query is answered."""
     raise Failed(f"nothing answers {promql}")

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal, NamedTuple
 
 import msgspec
+from django.db.models import OuterRef, Subquery
 from django.utils import timezone
 
 from controlplane.breakers import models as rows
@@ -39,15 +40,23 @@ class Told(NamedTuple):
 
 
 class Forced:
-    """The overrides that have not expired at one moment. `rows`: the one that ends first comes first."""
+    """The overrides that have not expired at one moment. `rows`: the one that ends first comes first. One query."""
 
     def __init__(self, now: datetime) -> None:
         self._now, self._now_ms = now, f.epoch_ms(now)
         self._on: dict[Subject, dict[str, snapshot.Override]] = {}
-        self.rows = list(rows.Override.objects.filter(expires_at__gt=now).order_by("expires_at"))
+        # Of engines.
+        self._pools: dict[str, str | None] = {}
+        engine = Engine.objects.filter(name=OuterRef("subject"))
+        unexpired = rows.Override.objects.filter(expires_at__gt=now).annotate(
+            pool=Subquery(engine.values("pool__name"))
+        )
+        self.rows = list(unexpired.order_by("expires_at"))
         for row in self.rows:
             typed = msgspec.convert(OVERRIDES.wire_form(row), snapshot.Override)
             self._on.setdefault((row.subject_kind, row.subject), {})[row.name] = typed
+            if row.subject_kind == "engine":
+                self._pools[row.subject] = row.pool
 
     def turns(self, *subjects: Subject) -> list[Document]:
         """What holds on these at once now, and what comes next as far as nobody acts; each with its beginning."""
@@ -69,10 +78,11 @@ class Forced:
         subjects = (("pool", engine.pool.name), ("engine", engine.name))
         return any(each.state == "open" for subject in subjects for each in self._on.get(subject, {}).values())
 
-    def standing_of(self, row: rows.Override, pool: str | None) -> Document:
-        """`pool`: that of the engine which the override is on."""
+    def standing_of(self, row: rows.Override) -> Document:
+        """Whether it holds, or which one does instead: of an engine also one of its pool."""
         if row.expires_at <= self._now:
             return {"standing": "expired", "shadowed_by": None}
+        pool = self._pools.get(row.subject) if row.subject_kind == "engine" else None
         subjects = [(row.subject_kind, row.subject), *([("pool", pool)] if pool else [])]
         held = self.turns(*subjects)[0]["name"]
         return {
@@ -84,24 +94,23 @@ class Forced:
 def shown(overrides: Sequence[rows.Override], forced: Forced | None = None) -> list[Document]:
     """The public forms, and whether each holds: one that a stricter one of its subject shadows may hold later."""
     forced = forced or Forced(timezone.now())
-    engines = [row.subject for row in overrides if row.subject_kind == "engine"]
-    pools = dict(Engine.objects.filter(name__in=engines).values_list("name", "pool__name"))
-    return [
-        {
-            **OVERRIDES.describe(row),
-            **forced.standing_of(row, pools.get(row.subject) if row.subject_kind == "engine" else None),
-        }
-        for row in overrides
-    ]
+    return [{**OVERRIDES.describe(row), **forced.standing_of(row)} for row in overrides]
 
 
-def breakers(pools: Sequence[Pool], forced: Forced | None = None) -> tuple[list[Document], str | None]:
-    """Of each pool its thresholds, overrides and engines; and why what gateways told is missing, where it is."""
+def breakers(
+    pools: Sequence[Pool], forced: Forced | None = None, gateways: Sequence[str] | None = None
+) -> tuple[list[Document], str | None]:
+    """Of each pool its thresholds, overrides and engines; and why what gateways told is missing, where it is.
+
+    `gateways`: those that are not revoked, where they are known already.
+    """
     now = timezone.now()
     forced, told = forced or Forced(now), _told("engine", f.epoch_ms(now))
     # A store that does not answer is not waited for twice.
     told_of_pools = told if told.missing else _told("pool", f.epoch_ms(now))
-    gateways = sorted(Target.objects.filter(kind=TargetKind.GATEWAY, revoked_at=None).values_list("name", flat=True))
+    if gateways is None:
+        enrolled = Target.objects.filter(kind=TargetKind.GATEWAY, revoked_at=None)
+        gateways = sorted(enrolled.values_list("name", flat=True))
     engines: dict[str, list[Document]] = {pool.name: [] for pool in pools}
     for row in Engine.objects.filter(pool__in=pools).select_related("pool", "node").order_by("name"):
         engines[row.pool.name].append(

@@ -89,10 +89,10 @@ def _worse(before: Promised | None, had: Capacity | None, promised: int, admissi
 def _warning(pool: str, promised: Promised, admissible: int) -> Problem:
     part = f" ({promised.tokens * 100 // admissible} %)" if admissible else ""
     bounded = promised.tenants - promised.unbounded
+    of_tenants = "1 tenant" if bounded == 1 else f"{bounded:,} tenants"
     message = (
-        f"the limits of {bounded} tenants promise {promised.tokens} tokens of context in pool {pool!r}, and its "
-        f"engines may hold {admissible}{part}; tenants without a bound: {promised.unbounded}; lower limits or add "
-        "engines (GET /api/v1/capacity shows the shares)"
+        f"the limits of {of_tenants} promise {promised.tokens:,} tokens of context in pool {pool!r}, and its engines "
+        f"may hold {admissible:,}{part}; tenants without a bound: {promised.unbounded:,}; lower limits or add engines"
     )
     return Problem(pointer("/pools", pool), "oversubscribed", message)
 

@@ -22,6 +22,8 @@ GATEWAY_SECTIONS = (
     "routes",
     "overrides",
 )
+# Fields of a tenant that people alone read.
+_OF_PEOPLE = ("display_name",)
 # Fields of a pool that say what its engines shall be started with, and what they shall hold.
 _OF_NODES = ("engine_arguments", "adapter_folders")
 # Token of an engine's API key as stored → the key; None where it cannot be read (the field key was lost).
@@ -52,16 +54,28 @@ def gateway_engine(engine: Document, decrypt: Decrypt) -> Document:
 
 def gateway_pool(pool: Document) -> Document:
     """A pool without what its nodes alone are told."""
-    if pool.keys().isdisjoint(_OF_NODES):
-        return pool
-    return {field: value for field, value in pool.items() if field not in _OF_NODES}
+    return _without(pool, _OF_NODES)
+
+
+def gateway_tenant(tenant: Document) -> Document:
+    """A tenant without what people alone read."""
+    return _without(tenant, _OF_PEOPLE)
+
+
+def _without(entry: Document, fields: tuple[str, ...]) -> Document:
+    """The same object where it has none of the fields."""
+    if entry.keys().isdisjoint(fields):
+        return entry
+    return {field: value for field, value in entry.items() if field not in fields}
 
 
 def gateway_content(whole: Document, engines: Document) -> Document:
     """A gateway's slice; `engines` in the form of `gateway_engine`. Other sections are shared, not copied."""
     sections = {section: whole.get(section, {}) for section in GATEWAY_SECTIONS}
     pools = {name: gateway_pool(pool) for name, pool in sections["pools"].items()}
-    return {"kind": "gateway", "schema": SCHEMA_VERSION, **sections, "pools": pools, "engines": engines}
+    tenants = {name: gateway_tenant(tenant) for name, tenant in sections["tenants"].items()}
+    own = {"tenants": tenants, "pools": pools, "engines": engines}
+    return {"kind": "gateway", "schema": SCHEMA_VERSION, **sections, **own}
 
 
 def node_content(node: str, whole: Document, engines: Document, acts: Document) -> Document:

@@ -32,12 +32,15 @@ def families(now: datetime) -> Iterator[Metric]:
         "Unix time at which a person's API token ends, of those that end within 30 days.",
         "user", "token",
     )  # fmt: skip
+    made = gauge("api_token_made_time_seconds", "Unix time at which that token was made.", "user", "token")
     soon = ApiToken.objects.filter(
         revoked_at=None, user__is_active=True, expires_at__gt=now - _LATELY, expires_at__lt=now + _SOON
     )
-    for user, name, at in soon.order_by("expires_at").values_list("user__username", "name", "expires_at")[:_TOKENS_MAX]:
+    told = soon.order_by("expires_at").values_list("user__username", "name", "expires_at", "created_at")
+    for user, name, at, made_at in told[:_TOKENS_MAX]:
         tokens.add_metric((user, name), at.timestamp())
-    yield tokens
+        made.add_metric((user, name), made_at.timestamp())
+    yield from (tokens, made)
 
 
 def target_labels(kind: str, name: str) -> tuple[str, str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from django.utils import timezone
@@ -107,9 +108,8 @@ def _look(detector: Detector, questions: Questions, fleet: Fleet) -> Looked:
     begun = time.monotonic()
 
     def told(**what: object) -> Looked:
-        return Looked(
-            detector.name, detector.lasts_rounds, weighs_window=detector.weighs_window, took_ms=_since_ms(begun), **what
-        )  # type: ignore[arg-type]
+        looked = Looked(detector.name, detector.lasts_rounds, weighs_window=detector.weighs_window)
+        return replace(looked, took_ms=_since_ms(begun), **what)  # type: ignore[arg-type]
 
     try:
         readings = questions.readings(detector, fleet.window_seconds)

@@ -30,6 +30,8 @@ class Node(models.Model):
     # Engines that answer on it and that no configuration names (wire.messages.FoundEngine).
     found_engines = models.JSONField(default=list)
     reported_at = models.DateTimeField(null=True)
+    # The revision of the slice that its newest report went by; null where its agent tells none.
+    reported_revision = models.PositiveBigIntegerField(null=True)
 
     def __str__(self) -> str:
         return self.name

@@ -65,7 +65,7 @@ def _first_state(
     if action not in REPAIRS:
         return State.ESCALATED, f"{cause} is nothing that a repair of the program's mends"
     if current.mode == Mode.OBSERVE:
-        return State.OBSERVED, f"would {action}; the policy observes only"
+        return State.OBSERVED, f"would {action.replace('_', ' ')}; the policy observes only"
     acted = Remediation.objects.exclude(state__in=[State.OBSERVED, State.CANCELLED, State.HELD])
     node, gpu = fault.labels["node"], fault.labels.get("gpu", "")
     of_node = acted.filter(node=node, begun_at__gt=now - NODE_WINDOW)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import F, Max, Q
+from django.db.models import Max, Q
 
 from controlplane import settings_rows
 from controlplane.configs import stages
@@ -16,10 +16,10 @@ from controlplane.configs.stage_watch import is_healthy
 from controlplane.core.fields import epoch_ms
 from controlplane.core.idle import give_back_connection
 from controlplane.core.models import AuditEntry, Target, TargetKind
-from controlplane.fleet.models import OPEN_STATES as ACT_OPEN_STATES
-from controlplane.fleet.models import Act, ActState, Engine, Pool
+from controlplane.fleet.models import Act, Engine, Pool
 from controlplane.rollouts import candidates
 from controlplane.rollouts.conditions import requests_of
+from controlplane.rollouts.ending import ending_acts
 from controlplane.rollouts.machine import WATCHED
 from controlplane.rollouts.models import Kind, Rollout
 from controlplane.rollouts.observed import ActFacts, EngineFacts, Facts, Judgement, RolloutView, StepView
@@ -29,8 +29,6 @@ from controlplane.telemetry import query
 from wire.canonical import Document
 
 _GATED = ("gate", "check")
-# Acts that end an engine's process, or its serving.
-_ENDING = ("stop", "restart", "sleep")
 # What engines call the number of GPUs that one of them takes; they multiply.
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size")
 
@@ -39,7 +37,7 @@ def gather(row: Rollout, view: RolloutView, now: datetime, *, unwatched: bool = 
     """`unwatched`: as in Facts. Raises configs.history.Damaged while the newest revision cannot be read."""
     step = view.current
     engines = {engine.name: engine for engine in _engines(view)}
-    ending = _ending(engines)
+    ending = ending_acts(engines, now)
     refusing, pending, unheard = _gateways(step)
     return Facts(
         engines={
@@ -75,16 +73,6 @@ def _engines(view: RolloutView) -> list[Engine]:
     if view.kind == Kind.ROLLING_RESTART:
         wanted |= Q(pool__name=view.pool)
     return list(Engine.objects.select_related("node", "pool").filter(wanted).order_by("name"))
-
-
-def _ending(names: Iterable[str]) -> dict[str, str]:
-    """By engine, the act that takes it down, whoever asked for it.
-
-    One that was cancelled may have been begun all the same, until its agent has told since.
-    """
-    untold = Q(state=ActState.CANCELLED, node__reported_at__lte=F("state_at"))
-    acts = Act.objects.filter(Q(state__in=ACT_OPEN_STATES) | untold, engine__name__in=list(names), action__in=_ENDING)
-    return dict(acts.values_list("engine__name", "action"))
 
 
 def engine_facts(

@@ -41,6 +41,8 @@ SIGNALS = (
     "kv_use_ratio",
 )  # fmt: skip
 _CALL_SECONDS, _GRACE_SECONDS = 5.0, 5.0
+# KEDA counts in thousandths, as whole numbers of 64 bits (its pkg/scalers/scaler.go).
+_LEAST, _MOST = 0.001, 1e15
 
 
 class Scaler:
@@ -84,8 +86,9 @@ class Scaler:
         if value is None:
             await _refuse(context, grpc.StatusCode.UNAVAILABLE, f"{name} of this pool is not known now")
         # A KEDA of before the fractions reads whole numbers alone, and none as 0: as few replicas as there may be.
-        told = MetricValue(metricName=name, metricValue=math.ceil(value), metricValueFloat=float(value))
-        return GetMetricsResponse(metricValues=[told])
+        told = min(float(value), _MOST)
+        values = [MetricValue(metricName=name, metricValue=math.ceil(told), metricValueFloat=told)]
+        return GetMetricsResponse(metricValues=values)
 
     async def _metric(self, asked: ScaledObjectRef, context: ServicerContext[Any, Any]) -> tuple[str, float]:
         given = dict(asked.scalerMetadata)
@@ -97,8 +100,11 @@ class Scaler:
             target = float(given.get("target", "1" if name == DESIRED else ""))
         except ValueError:
             target = 0
-        if not 0 < target < float("inf"):
-            says = f"metadata target is needed for {name}, a number above 0: so much of it is one engine's part"
+        if not _LEAST <= target <= _MOST:
+            says = (
+                f"metadata target is needed for {name}, a number from {_LEAST:g} to {_MOST:g}: so much of it is one "
+                "engine's part"
+            )
             await _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, says)
         return name, target
 

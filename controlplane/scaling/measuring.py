@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -22,6 +23,8 @@ from policy.scaling import Signals, Wanted, settled, wanted_engines
 log = logging.getLogger(__name__)
 _WINDOW = "1m"
 _ARRIVALS = "arrivals"
+# What its column holds; no pool has as many.
+_WANTED_MAX = 1_000_000_000
 # Of each pool. p95 over a minute: a scaler must see a jam before it is over.
 QUERIES: Mapping[str, str] = {
     "queue_length": "sum by (pool) (headworks_gateway_queue_length)",
@@ -65,8 +68,8 @@ def _answer(name: str, now: datetime) -> dict[str, float]:
     except query.QueryError as error:
         log.warning("the scale signal %s is not known: %s", name, error)
         return {}
-    # NaN of a quantile over nothing is unequal to itself.
-    return {each.labels.get("pool", ""): each.value for each in samples if each.value == each.value}
+    # A quantile over nothing is no number.
+    return {each.labels.get("pool", ""): each.value for each in samples if math.isfinite(each.value)}
 
 
 def _measure(pool: Pool, capacity: Capacity | None, found: Mapping[str, float | None], now: datetime) -> None:
@@ -79,7 +82,7 @@ def _measure(pool: Pool, capacity: Capacity | None, found: Mapping[str, float | 
         ttft_slo_seconds=pool.ttft_slo_ms / 1000 if pool.ttft_slo_ms else None,
         **known,
     )
-    wanted = wanted_engines(signals)
+    wanted = min(wanted_engines(signals), _WANTED_MAX)
     down_ms = 1000 * rows.SCALE_DOWN_SECONDS.read()
     with transaction.atomic():
         row = PoolScale.objects.select_for_update().filter(pool=pool.name).first() or PoolScale(pool=pool.name)

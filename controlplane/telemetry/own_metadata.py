@@ -17,6 +17,7 @@ target_config_behind_seconds gauge How long the newest revision waits for the ta
 target_pushed_time_seconds gauge Unix time at which samples last came from the target.
 target_token_expiry_time_seconds gauge Unix time at which the target's token ends, unless it is rotated before.
 api_token_expiry_time_seconds gauge Unix time at which a person's API token ends, of those that end within 30 days.
+api_token_made_time_seconds gauge Unix time at which that token was made.
 metric_writer_token_expiry_time_seconds gauge Unix time at which a metric writer's token ends.
 tenant_key_expiry_time_seconds gauge Unix time at which the first of the tenant's keys ends that was not rotated.
 pool_objective_ratio gauge Part of the pool's requests that shall keep what it promises.

@@ -54,9 +54,10 @@ class CachePolicy(models.Model):
 
 
 class Tenant(models.Model):
-    """A null limit is no limit; a null list allows all."""
+    """A null limit is no limit; a null list allows all. `display_name`: what people call it; empty: its name."""
 
     name = models.CharField(max_length=63, unique=True)
+    display_name = models.CharField(max_length=120, blank=True)
     weight = models.PositiveBigIntegerField(default=1)
     blocked = models.BooleanField(default=False)
     tpm_limit = models.PositiveBigIntegerField(null=True)

@@ -24,6 +24,8 @@ from controlplane.core.security import Caller
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, Caller, P], HttpResponse]
+# In the address of the log-in: a form was sent without one.
+UNSENT = "unsent"
 # The least role for a page, where it depends on who asks.
 LeastRole = Callable[[Actor], Role]
 
@@ -80,7 +82,11 @@ def _to_login(request: HttpRequest) -> HttpResponse:
     if request.headers.get("HX-Request"):
         # A panel that refreshes itself: the whole page must go, not the log-in form into the panel.
         return HttpResponse(headers={"HX-Refresh": "true"})
-    return redirect_to_login(request.get_full_path())
+    to_login = redirect_to_login(request.get_full_path())
+    if request.method == "POST":
+        # Whose log-in ended while the form was open, as by a role that was taken away, thinks that it was carried out.
+        to_login["Location"] += f"&{UNSENT}=1"
+    return to_login
 
 
 def _error(request: HttpRequest, status: HTTPStatus, detail: str) -> HttpResponse:

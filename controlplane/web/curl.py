@@ -25,10 +25,13 @@ def begun(form: forms.Form, names: Collection[str] = ()) -> dict[str, Any]:
 
     `names`: of the call's fields, where those of the form are others.
     """
-    known = {
-        name: value for name, value in form.initial.items() if value is not None and name in (names or form.fields)
-    }
-    return {name: iso(value) if isinstance(value, datetime) else value for name, value in known.items()}
+    return known(form.initial, names or form.fields)
+
+
+def known(given: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Of `given` the fields that a call has by these names, as a body; what says nothing is left out."""
+    told = {name: value for name, value in given.items() if name in names and value not in (None, "", {})}
+    return {name: iso(value) if isinstance(value, datetime) else value for name, value in told.items()}
 
 
 def curl(

@@ -8,9 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext as _
+
 from controlplane.configs.publisher import ROLLBACK_NOUN
 from controlplane.core import fields
 from controlplane.core.changes import Change
+from controlplane.web.labels import action_label
+from controlplane.web.shown.spoken import spoken
 
 # Objects are called the same in the audit and in the configuration, whose sections stand in the plural.
 NOUN_OF_SECTION = {
@@ -30,6 +34,8 @@ NOUN_OF_SECTION = {
 }
 # Their audit holds a whole rule file.
 RULES_NOUN = "recording rules"
+# There is but one of each, so its key says nothing.
+_ONLY_ONE = {RULES_NOUN, "cordon policy", "remediation policy"}
 # They name the object, which stands above its values.
 NAMING_FIELDS = {"id", "name", "prefix", "created_at"}
 # What a new row says of its making, which nobody asked for and the same form would say otherwise later.
@@ -130,15 +136,18 @@ def _replaced(change: Change) -> dict[str, Any]:
 
 def shown_key(noun: str, key: str, *forms: Mapping[str, Any] | None) -> str:
     """What people know an object by: its name, of a key its first characters, of an act what it does to what, of an
-    override what it is on.
+    override what it is on, of a delivery to whom and about what.
 
     Of what there is but one nothing.
     """
-    if noun == RULES_NOUN:
+    if noun in _ONLY_ONE:
         return ""
     if noun == "act":
         act = next((form for form in forms if form and "action" in form), {})
-        return f"{act.get('action', key[:8])} {act.get('engine') or act.get('node') or ''}".strip()
+        return f"{action_label(act.get('action', key[:8]))} {act.get('engine') or act.get('node') or ''}".strip()
+    if noun == "delivery":
+        sent = next((form for form in forms if form and "receiver" in form), None)
+        return f"{sent['receiver']}: {spoken(sent.get('title'))}" if sent else key[:8]
     if noun == "override":
         forced = next((form for form in forms if form and "subject" in form), {})
         return " ".join(filter(None, (forced.get("subject_kind"), forced.get("subject")))) or key
@@ -205,6 +214,8 @@ def _shown(place: tuple[str, ...], value: Any) -> str | bool | None:
     """A value as text: names joined, moments as ISO 8601, maps and other lists as JSON. None stays none, yes yes."""
     if value is None or isinstance(value, str | bool):
         return value
+    if value in ([], {}):
+        return _("none")
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return ", ".join(value)
     if place[0] == "schedule" and place[-1].endswith("_minute") and isinstance(value, int):

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from controlplane.web.measured import Question, in_last_hour, one_of, soon
+from controlplane.telemetry.promql.written import one_of
+from controlplane.web.measured import Question, in_last_hour, soon
 from controlplane.web.templatetags.headworks import grouped
 
 NAMED_MAX = 5
@@ -29,7 +30,13 @@ def tenants_of(pools: Collection[str]) -> str:
 
 def tenants_of_class(name: str) -> str:
     """As `tenants_of`, about requests of a priority class."""
-    return _said(requests_query([name], "priority_class"), _of_class)
+    return tenants_of_classes([name])
+
+
+def tenants_of_classes(names: Collection[str]) -> str:
+    """As `tenants_of`, about requests of any of these priority classes."""
+    sentence = _of_class if len(names) == 1 else _of_classes
+    return _said(requests_query(names, "priority_class"), sentence) if names else ""
 
 
 def _said(promql: str, sentence: Callable[[int], str]) -> str:
@@ -52,6 +59,14 @@ def _of_class(requests: int) -> str:
     return ngettext(
         "In the last hour %(tenants)s sent %(count)s request of this class.",
         "In the last hour %(tenants)s sent %(count)s requests of this class.",
+        requests,
+    )
+
+
+def _of_classes(requests: int) -> str:
+    return ngettext(
+        "In the last hour %(tenants)s sent %(count)s request of these classes.",
+        "In the last hour %(tenants)s sent %(count)s requests of these classes.",
         requests,
     )
 

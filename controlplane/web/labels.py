@@ -71,6 +71,12 @@ ACTIONS = {
         gettext_lazy("Reboot the node"), gettext_lazy("Runs the site's own command; whatever runs on the node is lost.")
     ),
 }
+# What else a fault of the hardware may ask for, by the name in `remediation.causes`.
+_REPAIRS = {
+    "none": gettext_lazy("Nothing"),
+    "restart_engines": gettext_lazy("Restart the engines"),
+    "support": gettext_lazy("Ask the vendor"),
+}
 # What an action's argument is called, and how it is given.
 ARGUMENTS = {
     "level": (gettext_lazy("Level"), gettext_lazy("1 keeps the weights in host memory, 2 drops them.")),
@@ -136,6 +142,7 @@ NOUNS = {
     gettext_noop("target"),
     gettext_noop("tenant"),
     gettext_noop("user"),
+    gettext_noop("what_if"),
 }
 # Lines of an incident's time line.
 ENTRY_KINDS = {
@@ -194,6 +201,7 @@ HEALTH_REASONS = {
     "host_problem": (False, gettext_noop("not seen: %(what)s")),
     "engine_cordoned": (False, gettext_noop("engine cordoned: %(what)s")),
 }
+_FAULT_KINDS = {"xid": "XID", "sxid": "SXid"}
 GPU_SOURCES = {"nvml": "NVML", "simulated": gettext_lazy("simulated source"), "none": gettext_lazy("no GPU")}
 
 
@@ -211,7 +219,13 @@ def gpu_source_label(name: str) -> str:
 
 
 def action_label(action: str) -> str:
-    return str(ACTIONS[action].name) if action in ACTIONS else action
+    return str(ACTIONS[action].name if action in ACTIONS else _REPAIRS.get(action, action))
+
+
+def cause_label(cause: str) -> str:
+    """What a repair is about, of a fault with a number in NVIDIA's own letters: XID 79."""
+    kind, space, number = cause.partition(" ")
+    return f"{_FAULT_KINDS.get(kind, kind)}{space}{number}"
 
 
 def argument_label(name: str) -> tuple[Any, Any]:
@@ -220,7 +234,7 @@ def argument_label(name: str) -> tuple[Any, Any]:
 
 
 def noun_label(noun: str) -> str:
-    return _(noun) if noun in NOUNS else noun
+    return _(noun).replace("_", "-") if noun in NOUNS else noun
 
 
 def entry_label(kind: str) -> str:

@@ -168,7 +168,7 @@ async def _events(request: HttpRequest) -> AsyncIterator[bytes]:
             known = event or known
             if time.monotonic() - looked >= LOOK_SECONDS:
                 looked = time.monotonic()
-                # Whoever is limited to some tenants meanwhile has no log-in left.
+                # Whoever has another role or is limited to some tenants meanwhile has no log-in left.
                 if await sync_to_async(logged_in, thread_sensitive=False)(request) is None:
                     return
             yield event or PING

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -56,11 +54,6 @@ def fresh(metric: str) -> str:
 def in_last_hour(counter: str, *by: str) -> str:
     """How much a counter grew, by these labels."""
     return f"sum by ({', '.join(by)}) (increase({counter}[1h]))"
-
-
-def one_of(names: Collection[str]) -> str:
-    """A label's value that is one of these, as PromQL matches it."""
-    return json.dumps("|".join(re.escape(name) for name in sorted(names)))
 
 
 def ask(questions: Mapping[str, Question], at_ms: int) -> Numbers:

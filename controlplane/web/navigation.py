@@ -53,9 +53,9 @@ GROUPS: tuple[tuple[Promise, tuple[Entry, ...]], ...] = (
         (
             Entry("web:models", _("Models"), "models"),
             Entry("web:rollouts", _("Rollouts"), "rollouts"),
-            Entry("web:versions", _("Versions")),
-            Entry("web:model_files", _("Model files")),
-            Entry("web:compatibility", _("Compatibility")),
+            Entry("web:versions", _("Versions"), "versions"),
+            Entry("web:model_files", _("Model files"), "model_files"),
+            Entry("web:compatibility", _("Compatibility"), "compatibility"),
         ),
     ),
     (
@@ -70,7 +70,7 @@ GROUPS: tuple[tuple[Promise, tuple[Entry, ...]], ...] = (
             Entry("web:session_limits", _("Sessions"), "session_limits"),
             Entry("web:batches", _("Batches"), "batches", tenants=True),
             Entry("web:planner", _("Planner"), "planner"),
-            Entry("web:what_ifs", _("What if")),
+            Entry("web:what_ifs", _("What-if"), "what_ifs"),
         ),
     ),
     (
@@ -79,7 +79,7 @@ GROUPS: tuple[tuple[Promise, tuple[Entry, ...]], ...] = (
             Entry("web:revisions", _("Revisions"), "revisions"),
             Entry("web:stages", _("Staged publishes"), "stages"),
             Entry("web:targets", _("Targets"), "targets"),
-            Entry("web:recording_rules", _("Recording rules")),
+            Entry("web:recording_rules", _("Recording rules"), "recording_rules"),
         ),
     ),
     (

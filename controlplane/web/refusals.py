@@ -21,6 +21,7 @@ _ACTS = {
     "too_many": gettext_lazy("Too many acts of this node are open. Wait for them, or cancel some."),
 }
 _NOT_ALLOWED = re.compile(r"the policy of node '(.*)' does not allow (.*) on '(.*)'")
+_CONTROL = re.compile(r"(U\+[0-9A-F]+) is a control character; leave it out")
 _MISSING = re.compile(r"(?:model|priority class|session limits|cache policy) '(.*)' does not exist")
 
 
@@ -41,6 +42,8 @@ def sentence(problem: Problem) -> str:
         return _("“%(name)s” does not exist any more. Choose another.") % {"name": missing[1]}
     if problem.rule == "one_of" and problem.path == "/default_priority_class":
         return _("The default must be one of the priority classes that are ticked.")
+    if problem.rule == "control_character" and (control := _CONTROL.fullmatch(problem.message)):
+        return _("%(character)s is a control character. Leave it out.") % {"character": control[1]}
     if problem.rule == "time_zone":
         return _("Give an IANA time zone, such as Europe/Istanbul.")
     if problem.rule == "key":

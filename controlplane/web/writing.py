@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +30,15 @@ class Rehearsal:
     """What a write would do. `digest` names it, so that carrying out can tell whether it still does that.
 
     `warnings`: what it may do, but is worth a second look. `document_patch`: the same change as a stage could hold it,
-    where the caller may begin one and the change is of the configuration alone; else empty.
+    where the caller may begin one and the change is of the configuration alone; else empty. `patch`: what it changes of
+    the configuration as targets get it.
     """
 
     shown: Shown
     digest: str
     warnings: list[Problem]
     document_patch: Document
+    patch: Document
 
 
 class ChangedMeanwhile(Conflict):
@@ -51,10 +54,11 @@ def rehearse(caller: Caller, action: Action) -> Rehearsal:
     # A change may show it, as a cordon does.
     with unit_of_work(caller.actor, _("the reason that you give"), dry_run=True) as unit:
         action(unit)
-        patch = staging.document_patch(unit) if caller.role.covers(Role.ADMIN) and caller.tenants is None else {}
+        may_stage = caller.role.covers(Role.ADMIN) and caller.tenants is None
+        document_patch = staging.document_patch(unit) if may_stage else {}
     shown = differences.shortened(differences.of_changes(unit.changes))
     warnings = told_of_warnings(caller.tenants, unit.warnings)
-    return Rehearsal(shown, differences.digest(unit.changes), warnings, patch)
+    return Rehearsal(shown, differences.digest(unit.changes), warnings, document_patch, unit.patch)
 
 
 def carry_out(
@@ -73,19 +77,34 @@ def carry_out(
     return unit
 
 
+@contextmanager
+def once(caller: Caller, reason: str, change_id: uuid.UUID) -> Iterator[UnitOfWork]:
+    """A write from a form without a review, as the change that the form names. Raises Refused; MadeAlready."""
+    with unit_of_work(caller.actor, reason) as unit:
+        _name_once(unit, change_id)
+        yield unit
+
+
 def make_secret(caller: Caller, form: SecretForm, make: Callable[[UnitOfWork], str]) -> tuple[UnitOfWork, str]:
     """Run `make`, which gives a secret, as the change that the form names. The form is valid.
 
     Raises Refused; MadeAlready where there is that change.
     """
-    with unit_of_work(caller.actor, form.cleaned_data["reason"]) as unit:
-        _name_once(unit, form.cleaned_data["form_id"])
+    with once(caller, form.cleaned_data["reason"], form.cleaned_data["form_id"]) as unit:
         secret = make(unit)
     return unit, secret
 
 
+def is_made(change_id: uuid.UUID | None, *, published: bool = False) -> bool:
+    """Whether there is this change; `published`: one of the configuration, whose way to the targets is followed."""
+    if change_id is None:
+        return False
+    made = AuditEntry.objects.filter(change_id=change_id)
+    return (made.filter(touches_config=True) if published else made).exists()
+
+
 def _name_once(unit: UnitOfWork, change_id: uuid.UUID) -> None:
     """One unit of work runs at a time, so of the same form sent twice at once one is carried out."""
-    if AuditEntry.objects.filter(change_id=change_id).exists():
+    if is_made(change_id):
         raise MadeAlready("this form was carried out already")
     unit.change_id = change_id

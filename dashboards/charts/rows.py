@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from django.utils.functional import Promise
 
+from controlplane.telemetry.promql.written import one_of
 from dashboards.spans import Span
 from dashboards.units import Unit
 
@@ -33,7 +33,7 @@ def matchers_of(matchers: Iterable[Matcher]) -> str:
 def _condition(value: str | Hosts) -> str:
     if isinstance(value, str):
         return f"={json.dumps(value, ensure_ascii=False)}"
-    return f"=~{json.dumps('|'.join(map(re.escape, value)), ensure_ascii=False)}"
+    return f"=~{one_of(value)}"
 
 
 def written(promql: str, window: str, matchers: str) -> str:

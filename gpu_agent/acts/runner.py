@@ -71,6 +71,11 @@ class ActRunner:
         self._adopted = True
         self._wake.set()
 
+    @property
+    def awaits_confirmation(self) -> bool:
+        """Whether there is something to begin that only a former run of the agent was told."""
+        return not self._confirmed and any(not self._journal.knows(each) for each in self._acts)
+
     def confirm(self) -> None:
         """The control plane, asked, has no other slice."""
         self._confirmed = True

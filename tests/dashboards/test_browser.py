@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, TimeoutError, expect
 
 from dashboards.charts import LAYERS
 from tests.dashboards.site import Fleet, drawn, newest_ms
@@ -184,16 +185,21 @@ def test_a_drag_sets_the_time_of_all_charts_and_the_address_leads_others_there(
 def drag_over(page: Page, chart: str) -> None:
     """Choose a part of the time of a chart, as a person does who looks closer."""
     whole = time_axis(page, chart)
+    drag(page, chart)
+    wait_for(lambda: time_axis(page, chart) != whole, DEADLINE_SECONDS, "the part that was chosen")
+    # The server answers it with points from its begin to its end.
+    wait_for(lambda: time_axis(page, chart) == ends(page, chart), DEADLINE_SECONDS, "its points")
+    expect(page.locator("#live")).to_have_text("A time that has ended")
+
+
+def drag(page: Page, chart: str) -> None:
+    """Over a fifth of its time."""
     ground = page.locator(f"#{chart} .nsewdrag").bounding_box()
     assert ground
     page.mouse.move(ground["x"] + ground["width"] * 0.3, ground["y"] + 20)
     page.mouse.down()
     page.mouse.move(ground["x"] + ground["width"] * 0.5, ground["y"] + 22, steps=5)
     page.mouse.up()
-    wait_for(lambda: time_axis(page, chart) != whole, DEADLINE_SECONDS, "the part that was chosen")
-    # The server answers it with points from its begin to its end.
-    wait_for(lambda: time_axis(page, chart) == ends(page, chart), DEADLINE_SECONDS, "its points")
-    expect(page.locator("#live")).to_have_text("A time that has ended")
 
 
 def ends(page: Page, chart: str) -> list[float]:
@@ -327,6 +333,17 @@ def test_charts_that_did_not_come_say_so_and_come_when_asked_again(site: Site, f
     expect(page.locator("#retry")).to_be_hidden()
 
 
+def test_the_open_layer_is_seen_among_the_tabs_of_a_phone(site: Site, fleet: Fleet, open_page: OpenPage) -> None:
+    page = open_page("vera", viewport={"width": 240, "height": 844})
+    page.goto(f"{site.url}/dashboards/{LAYERS[-1].path}")
+    assert page.evaluate("""() => {
+        const [strip, here] = [".tabs", ".tabs [aria-current]"].map((part) => document.querySelector(part));
+        const [around, open] = [strip, here].map((part) => part.getBoundingClientRect());
+        const isCut = strip.scrollWidth > strip.clientWidth;
+        return isCut && open.left >= around.left - 1 && open.right <= around.right + 1;
+    }""")
+
+
 def test_a_pool_and_a_node_can_be_chosen(site: Site, fleet: Fleet, open_page: OpenPage) -> None:
     """Charts of GPUs follow a pool by the nodes of its engines."""
     page = open_page("vera")
@@ -361,6 +378,9 @@ def test_the_page_is_turkish_for_who_reads_turkish(site: Site, fleet: Fleet, ope
     expect(page.locator("#live")).to_have_text("Canlı")
     expect(page.get_by_role("heading", name="Kuyrukta bekleme")).to_be_visible()
     expect(page.get_by_label("Devre dışı bırakmalar")).to_be_checked()
+    page.goto(f"{site.url}/dashboards/engines/?span=1h")
+    expect(page.locator("#temperature .scatterlayer path.js-line").first).to_be_attached()
+    assert re.search(r'"\d+ dk önce"', page.evaluate(LEGEND_OF_ONE_THAT_ENDED))
 
 
 def test_a_session_that_ends_leads_an_open_page_to_the_log_in(site: Site, fleet: Fleet, browser: Browser) -> None:
@@ -414,3 +434,65 @@ def test_the_heat_map_shows_each_gpu_and_what_is_chosen_stands_in_the_address(
     assert "heat=compute" in page.url
     page.reload()
     expect(page.locator("#heat-compute")).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_drag_over_the_heat_map_sets_the_time_of_all_and_it_is_taken_away_as_a_picture(
+    site: Site, fleet: Fleet, open_page: OpenPage, tmp_path: Path
+) -> None:
+    page = open_page("vera", accept_downloads=True)
+    page.goto(f"{site.url}/dashboards/engines/?span=1h")
+    expect(page.locator("#heat .heatmaplayer image")).to_be_attached()
+    page.locator("#heat").scroll_into_view_if_needed()
+    whole = time_axis(page, "heat")
+    drag(page, "heat")
+    page.wait_for_url(re.compile(r"from=\d+&to=\d+$"))
+    expect(page.locator("#live")).to_have_text("A time that has ended")
+    # A chart and the map itself, in cells of less time.
+    for chart in ("kv", "heat"):
+        wait_for(partial(_goes_over_what_is_asked, page, chart), DEADLINE_SECONDS, chart)
+    assert whole[0] < asked_of(page)[0] < asked_of(page)[1] < whole[1]
+    page.locator("#card-heat").get_by_role("button", name="Picture (PNG)").focus()
+    with page.expect_download() as download:
+        page.keyboard.press("Enter")
+    assert download.value.suggested_filename.startswith("heat-")
+    path = tmp_path / "heat.png"
+    download.value.save_as(path)
+    picture = path.read_bytes()
+    assert picture.startswith(PNG)
+    assert len(picture) > 10_000
+    # A double click shows all again.
+    page.locator("#heat .nsewdrag").dblclick()
+    expect(page.locator("#live")).to_have_text("Live")
+
+
+def _goes_over_what_is_asked(page: Page, chart: str) -> bool:
+    """Whether a chart's axis goes over the time of the address, but for the steps that it is shown in."""
+    return all(abs(at - end) <= 60_000 for at, end in zip(asked_of(page), time_axis(page, chart), strict=True))
+
+
+def asked_of(page: Page) -> list[float]:
+    """From when to when the address asks (Unix ms)."""
+    return [int(second) * 1000 for second in re.findall(r"(?:from|to)=(\d+)", page.url)]
+
+
+def test_what_happens_is_marked_on_the_heat_map_until_nothing_is_to_be_seen(
+    site: Site, fleet: Fleet, open_page: OpenPage
+) -> None:
+    page = open_page("vera")
+    page.goto(f"{site.url}/dashboards/engines/?span=1h")
+    expect(page.locator("#marks li[data-mark]").first).to_be_attached()
+
+    def is_marked() -> bool:
+        page.reload()
+        expect(page.locator("#heat .heatmaplayer image")).to_be_attached()
+        try:
+            page.wait_for_function(f"() => ({MARK_LINES})('heat') > 0", timeout=5_000)
+        except TimeoutError:
+            return False
+        return True
+
+    # What happened since the newest cell stands on none yet.
+    wait_for(is_marked, 4 * DEADLINE_SECONDS, "a mark on a cell")
+    for box in page.locator("#mark-kinds input").all():
+        box.uncheck()
+    page.wait_for_function(f"() => ({MARK_LINES})('heat') === 0")

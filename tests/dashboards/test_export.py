@@ -13,13 +13,16 @@ from django.test import Client
 
 from controlplane.core.models import Role, User
 from controlplane.telemetry.promql.errors import TooMuch
-from dashboards import readings
+from dashboards import heat_reading, readings
 from dashboards.charts import CHARTS
 from dashboards.export import _head
 from dashboards.lines import Line
 from dashboards.readings import now_ms
+from dashboards.shared import Shared
 from tests.controlplane.conftest import Rest, rest_of  # noqa: F401
 from tests.dashboards import fleet
+from tests.dashboards.test_heat import ask as ask_heat
+from tests.dashboards.test_heat import gpus
 from tests.dashboards.test_routes import ask
 from wire.write_body import Series
 
@@ -82,3 +85,29 @@ def test_a_name_is_no_formula_of_a_sheet() -> None:
     chart = CHARTS[0]
     line = Line("=HYPERLINK(1)", chart.queries[0], {}, ())
     assert _head(chart, line).startswith("'=HYPERLINK(1)")
+
+
+def test_the_heat_map_s_values_are_those_that_are_drawn(viewer: Client, fill: Fill) -> None:
+    now = now_ms()
+    fill([*gpus("rack-1", 60.0, now), *gpus("rack-2", 70.0, now)])
+    search = f"?from={now // 1000 - 600}&to={now // 1000 - 60}&node=rack-2"
+    given = ask_heat(viewer, search)
+    [drawn] = given["figure"]["data"]
+    head, *found = rows(viewer.get(given["csv"]))
+    assert head == ["time", "unix_seconds", "rack-2 · GPU 0 (°C)", "rack-2 · GPU 1 (°C)"]
+    for column, values in enumerate(drawn["z"], start=2):
+        assert [round(float(row[column])) if row[column] else None for row in found] == values
+        assert any(value is not None for value in values)
+    assert "heat=temperature" in given["csv"]
+    assert viewer.get("/dashboards/heat.csv?heat=memory&span=15m").status_code == 200
+
+
+def test_a_heat_map_that_was_not_answered_has_no_file(viewer: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise TooMuch("too many samples")
+
+    monkeypatch.setattr(heat_reading, "range_", refuse)
+    monkeypatch.setattr(heat_reading, "_heats", Shared(8))
+    answer = viewer.get("/dashboards/heat.csv?span=1h")
+    assert (answer.status_code, answer.content) == (503, b"the metric store did not answer: too many samples")
+    assert Client().get("/dashboards/heat.csv").status_code == 401

@@ -68,8 +68,8 @@ def test_the_axis_is_the_whole_span_in_its_unit() -> None:
 
 
 def test_a_unit_on_an_axis_stands_after_a_space_and_never_after_a_prefix() -> None:
-    for unit in {chart.unit for chart in CHARTS if chart.unit.tick}:
-        assert unit.tick == f" {unit.text}"
+    for unit in {chart.unit for chart in CHARTS if chart.unit.ticks}:
+        assert unit.tick == unit.after == f" {unit.text}"
         for number in (unit.axis, unit.hover):
             assert not number.endswith("s"), "d3's s writes 500m, right at the number"
 
@@ -135,7 +135,9 @@ def test_what_a_store_says_is_text_and_no_markup() -> None:
 
 def test_numbers_read_in_the_viewers_language() -> None:
     with translation.override("tr"):
-        assert figure_of(TTFT, [], reading([]), [])["layout"]["separators"] == ",."
+        layout = figure_of(TTFT, [], reading([]), [])["layout"]
+    assert layout["separators"] == ",."
+    assert (layout["yaxis"]["ticksuffix"], layout["meta"]["unit"]) == (" sn", "sn")
 
 
 @given(st.dictionaries(st.text(min_size=1), st.lists(st.floats(0, 100) | st.none(), min_size=1), max_size=30))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,6 +63,11 @@ def test_names_are_told_as_they_are() -> None:
 def test_marks_are_told_in_the_readers_language() -> None:
     with translation.override("tr"):
         assert told(ALL[4])["head"] == "olay"
+        title = "Pool chat: no engine answers"
+        incident = told(Mark("1", 0, INCIDENT, "began", title, "/incidents/3/"))
+        failed = told(replace(ALL[7], why="no engine of the new side takes work any more"))
+        assert incident["says"] == "Olay: chat havuzu: hiçbir motor yanıt vermiyor"
+        assert failed["why"] == "yeni tarafın hiçbir motoru artık iş almıyor"
 
 
 class Database:

@@ -299,7 +299,7 @@ def test_a_time_that_has_ended_is_asked_anew_where_a_chart_was_refused(
     for last_ms, times in ((newest_ms - 600_000, 2), (newest_ms + span.step_ms, 1)):
         asked.clear()
         for _viewer in range(2):
-            readings.reading_of(layer, (), span, last_ms - 60_000, last_ms)
+            readings.reading_of(layer, (), span, last_ms - 60_000, last_ms, ())
         assert asked.count(layer.charts[0].queries[0].over(span)) == times
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connections
+from django.db import connection, connections
 from django.test import AsyncClient, Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern
 
 from controlplane.core.models import Role, User
@@ -219,6 +220,12 @@ def test_charts_of_gpus_say_whose_nodes_they_show(viewer: Client) -> None:
     assert "query_range" not in of_spare["curl"]["power"]
     assert "/dashboards/power.csv?span=15m&pool=spare" in of_spare["curl"]["power"]
     assert not {**of_chat["unfiltered"], **of_spare["unfiltered"]}["power"]
+
+
+def test_a_page_asks_once_which_nodes_hold_the_pool(viewer: Client) -> None:
+    with CaptureQueriesContext(connection) as queries:
+        ask(viewer, "?span=15m&pool=chat", LAYERS[2])
+    assert sum('FROM "fleet_engine"' in each["sql"] for each in queries) == 1
 
 
 def test_a_time_that_has_ended_is_not_live(viewer: Client) -> None:

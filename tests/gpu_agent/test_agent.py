@@ -112,6 +112,7 @@ async def test_a_node_that_reads_no_gpus_reports_none(control, state_dir):
         assert await control.posted(REPORT) == {
             "version": "0.1.0",
             "gpu_problems": ["reading GPUs is switched off"],
+            "revision": 0,
         }
 
 
@@ -212,6 +213,24 @@ def test_an_event_is_one_line_whatever_its_text_holds(caplog):
     assert caplog.record_tuples == [
         ("headworks.agent", logging.INFO, "event gpu_recovered on GPU-1: GPU 1 (odd name) answers again")
     ]
+
+
+async def test_a_report_tells_the_revision_that_it_goes_by(control, state_dir):
+    async with running(options(control, state_dir)):
+        assert (await control.posted(REPORT))["revision"] == 0
+        stream = await control.stream()
+        stream.send(snapshot_event(3, node_content()))
+        await reported(control, revision=3)
+        # One that it refuses changes nothing of what it does.
+        stream.send(snapshot_event(4, node_content("node-2")), snapshot_event(5, node_content()))
+        told: set[int] = set()
+        while 5 not in told:
+            told.add((await control.posted(REPORT))["revision"])
+        assert told <= {3, 5}
+        while (await control.ack())["revision"] != 5:
+            pass
+    async with running(options(control, state_dir)):
+        assert (await control.posted(REPORT))["revision"] == 5, "the slice that was kept on disk"
 
 
 @pytest.mark.parametrize(

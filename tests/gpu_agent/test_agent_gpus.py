@@ -121,7 +121,7 @@ async def test_a_node_without_nvml_says_so(control, tmp_path, environment):
     with agent(tmp_path, control.url, **environment) as process:
         report = await control.posted(REPORT)
         problem = "no NVML library: NVML Shared Library Not Found"
-        assert report.keys() == {"version", "gpu_problems"}, "no GPUs, and source none, which goes unsaid"
+        assert report.keys() == {"version", "gpu_problems", "revision"}, "no GPUs, and source none, which goes unsaid"
         assert problem in report["gpu_problems"]
         assert " WARNING " in await logged(process, f"NVML: {problem}")
 

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from django.conf import settings as django_settings
 from django.test import Client
+from django.utils import translation
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, StorageState
 
 from controlplane.configs import acks
@@ -33,6 +34,13 @@ def _plain_static_files(settings: Any) -> None:
     """Pages render without `collectstatic`, which only a real process needs."""
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     settings.STORAGES = {**django_settings.STORAGES, "staticfiles": plain}
+
+
+@pytest.fixture(autouse=True)
+def _own_language() -> Iterator[None]:
+    """A request leaves its language to whatever its thread does next."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Error, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, Error, Page, TimeoutError, ViewportSize, sync_playwright
 
 from tests.programs import PROGRAMS
 from tests.web.page_checks import axe_faults, frame_faults
@@ -32,6 +32,11 @@ LOOKS: dict[str, dict[str, Any]] = {
 SETTLED = """() => document.fonts.status === "loaded" && !document.querySelector(".htmx-request")
     && [...document.querySelectorAll(".graph")].every((chart) => chart.querySelector(".main-svg"))
     && !document.querySelector("#live.none")"""
+# What has not, for who reads that a page did not come.
+UNSETTLED = """() => [...document.querySelectorAll(".htmx-request, #live.none, #live.bad, .graph:not(:has(.main-svg))")]
+    .map((part) => [part.parentElement.id || part.id || part.className, part.innerText.slice(0, 60)].join(": "))"""
+# Readings are seldom older than this many pages, or pages would say that they are stale.
+_PAGES_A_ROUND = 5
 # A page of charts as high as all of them is drawn anew, on a machine that may do other things too.
 _SLOW_MS = 120_000
 Shoot = Callable[[str], None]
@@ -58,7 +63,10 @@ def open_page(page: Page, site: Site, path: str) -> None:
     answer = page.goto(f"{site.url}{path}")
     assert answer is not None
     assert answer.status == 200, f"{path} answers {answer.status}"
-    page.wait_for_function(SETTLED, timeout=_SLOW_MS)
+    try:
+        page.wait_for_function(SETTLED, timeout=_SLOW_MS)
+    except TimeoutError as late:
+        raise AssertionError(f"{path} does not settle: {page.evaluate(UNSETTLED)}") from late
 
 
 def main(out: Path) -> None:
@@ -70,8 +78,8 @@ def main(out: Path) -> None:
         chromium() as browser,
     ):
         for look, options in LOOKS.items():
+            faults += take(browser, whole.site, out, look, options, whole.pages, whole.catch_up)
             whole.catch_up()
-            faults += take(browser, whole.site, out, look, options, whole.pages)
             take_moments(browser, whole, out, look, options)
         with tempfile.TemporaryDirectory(prefix="headworks-pictures-") as empty, running_site(Path(empty)) as site:
             faults += take(browser, site, out, "empty", LOOKS["light"], whole.lists)
@@ -81,13 +89,21 @@ def main(out: Path) -> None:
 
 
 def take(
-    browser: Browser, site: Site, out: Path, look: str, options: dict[str, Any], pages: dict[str, str]
+    browser: Browser,
+    site: Site,
+    out: Path,
+    look: str,
+    options: dict[str, Any],
+    pages: dict[str, str],
+    catch_up: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """A picture of each page as an admin sees it; answers what is wrong with them."""
     faults = []
     with in_look(browser, out, look, options) as (page, shoot):
         log_in(page, site, "ada")
         for number, (name, path) in enumerate(pages.items(), 1):
+            if number % _PAGES_A_ROUND == 1:
+                catch_up()
             try:
                 open_page(page, site, path)
                 shoot(name)

@@ -35,6 +35,8 @@ from tests.web.traffic import traffic_nouns
 from tests.web.trying import done_run, waiting_run
 from tests.web.versioned import passive_version
 
+pytestmark = pytest.mark.both_databases
+WORDS_OF_PROMETHEUS = {"alertname"}
 # Path by name in the URL configuration, and the role that may open it. What stands in braces is made by the fixture.
 PAGES = {
     "tenants": ("/tenants/", Role.VIEWER),
@@ -231,6 +233,7 @@ OPEN_TO_ALL |= {"revoke_api_token"}
 AFTER_A_WRITE = (
     "tenant", "pools", "pool", "models", "model", "priority_classes", "cache_policies", "session_limits", "routes",
     "breakers", "stages", "targets", "fleet", "node", "acts", "model_files", "repairs", "versions", "batches",
+    "revisions", "stage", "rollouts", "rollout", "finding", "what_if",
 )  # fmt: skip
 
 
@@ -379,7 +382,8 @@ def test_an_admin_opens_all_which_fetch_nothing_outside_are_not_cached_and_show_
         assert "script-src 'self'" in answer["Content-Security-Policy"], name
         assert "no-store" in answer["Cache-Control"], name
         lines = list(_curl_lines(page))
-        if not lines and not name.endswith(("convergence", "_panel")):
+        # Parts of pages, which show their calls.
+        if not lines and not name.endswith(("convergence", "_panel", "incident_evidence")):
             silent.add(name)
         for method, path in lines:
             assert any(method.lower() in call for template, call in calls if _fits(template, path)), (method, path)
@@ -389,6 +393,28 @@ def test_an_admin_opens_all_which_fetch_nothing_outside_are_not_cached_and_show_
 def test_no_page_of_the_navigation_says_that_it_lies_below_another(fleet: dict[str, object], admin: Client) -> None:
     entries = [entry.view for _label, group in GROUPS for entry in group]
     assert [view for view in entries if 'class="crumb"' in admin.get(reverse(view)).content.decode()] == []
+
+
+def test_a_page_marks_in_the_navigation_the_page_that_it_lies_below(fleet: dict[str, object], admin: Client) -> None:
+    entries = {reverse(entry.view) for _label, group in GROUPS for entry in group}
+    wrong = {}
+    for name, (path, _needed) in PAGES.items():
+        page = admin.get(path.format(**fleet)).content.decode()
+        above = re.search(r'<p class="crumb"><a href="([^"]*)"', page)
+        marked = re.findall(r'<a href="([^"]*)" aria-current="page">', page)
+        if above is not None and above[1] in entries and marked != [above[1]]:
+            wrong[name] = (above[1], marked)
+    assert wrong == {}
+
+
+def test_a_review_calls_no_value_as_only_the_rest_api_does(fleet: dict[str, object], admin: Client) -> None:
+    raw = {}
+    for name, (path, _needed) in PAGES.items():
+        page = admin.get(path.format(**fleet)).content.decode()
+        labels = re.findall(r'<td class="place title words">([^<]*)', page)
+        if found := {label for label in labels if re.fullmatch("[a-z0-9_]+", label)} - WORDS_OF_PROMETHEUS:
+            raw[name] = found
+    assert raw == {}
 
 
 def test_the_page_that_a_write_leads_to_shows_how_far_its_change_has_come(

@@ -129,11 +129,16 @@ def test_without_a_subject_all_are_there_to_choose_from(rack: Node, operator: Cl
         "/acts-new/sleep/?engine=nobody",
         "/acts-new/?node=nobody%00",
         "/acts/nobody/cancel/",
-        "/acts/?node=nobody",
     ],
 )
 def test_what_is_not_there_is_not_found(rack: Node, operator: Client, path: str) -> None:
     assert operator.get(path).status_code == 404
+
+
+def test_a_node_that_is_not_there_was_asked_for_nothing(rack: Node, operator: Client) -> None:
+    shown = operator.get("/acts/?node=nobody")
+    assert shown.status_code == 200
+    assert "No act is like that." in shown.content.decode()
 
 
 def test_what_the_service_refuses_stands_at_its_field(rack: Node, operator: Client) -> None:

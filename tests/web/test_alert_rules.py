@@ -19,6 +19,7 @@ from controlplane.alerts.services.rules import RULES
 from controlplane.core.fields import epoch_ms
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
+from controlplane.web.shown.units import unit_of
 from tests.controlplane.telemetry.filling import named, store
 from tests.web.conftest import digest_of, write
 
@@ -102,6 +103,25 @@ def test_a_rule_is_shown_with_its_series_and_a_chart(viewer: Client, full: None)
     assert "0.95" in text_of(page)
 
 
+@pytest.mark.parametrize(
+    ("expr", "unit"),
+    [
+        ("DCGM_FI_DEV_GPU_TEMP{node='a'}", "celsius"),
+        ("max by (engine) (headworks_engine_kv_cache_usage_ratio)", "ratio"),
+        ("(avg_over_time(headworks_disk_bytes[5m]))", "bytes"),
+        ("headworks_pool_queue_ttl_seconds", "seconds"),
+        ("headworks_cold_start_time_seconds", ""),
+        ("count(headworks_disk_bytes)", ""),
+        ("rate(headworks_disk_bytes[5m])", ""),
+        ("headworks_disk_bytes * 8", ""),
+        ("headworks_engine_requests_running", ""),
+        ("max(", ""),
+    ],
+)
+def test_a_unit_is_said_where_the_series_tells_it(expr: str, unit: str) -> None:
+    assert unit_of(expr) == unit
+
+
 def test_a_rule_of_the_pack_says_so_until_somebody_changes_it(viewer: Client) -> None:
     write(lambda unit: load_pack(unit))
     name = Rule.objects.order_by("pk").values_list("name", flat=True)[0]
@@ -147,9 +167,16 @@ def test_what_does_not_fit_is_refused_at_its_field(operator: Client, fields: dic
     assert not Rule.objects.exists()
 
 
+def test_a_rule_that_is_switched_off_is_called_no_receiver_in_turkish(operator: Client, full: None) -> None:
+    operator.cookies["django_language"] = "tr"
+    page = operator.get("/rules/Full/switch/").content.decode()
+    assert "<h1>Kapat: Full</h1>" in page
+
+
 def test_an_operator_switches_a_rule_off_and_deletes_it(operator: Client, full: None) -> None:
     applied(operator, "/rules/Full/switch/", {})
     assert not Rule.objects.get().enabled
+    assert "What it says now ends, and receivers are told so." in get(operator, "/rules/Full/delete/")
     applied(operator, "/rules/Full/delete/", {})
     assert not Rule.objects.exists()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,11 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.alerts.models import AlertRoute, Incident, Inhibition, MaintenanceWindow, Silence
+from controlplane.core.fields import epoch_ms
 from controlplane.core.models import User
+from controlplane.telemetry.receiver import store_path
+from controlplane.telemetry.store.writer import Owner
+from tests.controlplane.telemetry.filling import named, store
 from tests.web.alerting import quiet
 from tests.web.conftest import digest_of
 from tests.web.hardware import fault, node, receiver
@@ -157,6 +163,29 @@ def test_the_evidence_names_pools_and_charts_also_where_there_are_no_series(view
     evidence = page(viewer, f"/incidents/{incident.pk}/evidence/")
     assert '<dd><a href="/pools/chat/">chat</a></dd>' in evidence
     assert "rack-1: GPU temperature: no series in that hour" in evidence
+
+
+def test_the_evidence_is_drawn_with_its_unit_and_its_time(viewer: Client, settings: Any, tmp_path: Path) -> None:
+    settings.DATA_DIR = tmp_path
+    at_ms = epoch_ms(timezone.now())
+    points = [(at_ms - number * 15_000, 64.0) for number in range(20, -1, -1)]
+    store(store_path(), [named("DCGM_FI_DEV_GPU_TEMP", points, node="rack-1")], Owner("node", "rack-1"))
+    incident = fault("rack-1", ago_seconds=0)
+    evidence = page(viewer, f"/incidents/{incident.pk}/evidence/")
+    assert "0 °C to 70.4 °C" in evidence
+    begin, end = re.findall(
+        r'<div class="ends quiet small"><span>(\d\d:\d\d)</span><span>(\d\d:\d\d) UTC</span>', evidence
+    )[0]
+    assert begin[:2] != end[:2]
+    assert begin[2:] == end[2:]
+
+
+def test_an_incident_has_one_part_for_a_shell_that_holds_its_evidence_too(viewer: Client) -> None:
+    incident = fault("rack-1")
+    whole = page(viewer, f"/incidents/{incident.pk}/")
+    assert whole.count('<details class="curl"') == 1
+    assert f"/api/v1/incidents/{incident.pk}/evidence" in whole
+    assert '<details class="curl"' not in page(viewer, f"/incidents/{incident.pk}/evidence/")
 
 
 def test_an_incident_of_many_alerts_is_shown_in_part(viewer: Client, django_assert_max_num_queries: Any) -> None:

@@ -9,17 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from controlplane.breakers.models import Override
 from controlplane.configs import publisher
+from controlplane.configs.hub import Hub, hub
 from controlplane.fleet.services import ENGINES, NODES, POOLS
 from controlplane.telemetry import query
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
 from controlplane.tenants import services as tenants
+from controlplane.web import convergence
+from controlplane.web.shown import firing
 from controlplane.web.views import breakers as breakers_view
 from tests.controlplane.telemetry.filling import store
 from tests.web.conftest import digest_of, new_target, write
@@ -238,13 +243,36 @@ def test_a_page_without_pools_or_gateways_says_so(acme: str, viewer: Client) -> 
 
 
 def test_many_engines_and_pools_take_few_queries(
+    pool: str,
+    operator: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
+) -> None:
+    """In a process whose hub runs, where the page and its frame read the targets once."""
+    for number in range(20):
+        add_engine(f"e{number}", None)
+    write(lambda unit: [POOLS.create(unit, f"p{number}", {"model": MODEL}) for number in range(20)])
+    forced(operator, subject="engine/e1", state="open", lasts="900")
+    write(lambda unit: tenants.give_temporary_limits(unit, "acme", {"tpm_limit": 9000, "expires_in_seconds": 600}))
+    monkeypatch.setattr(Hub, "running", True)
+    # Later than what is shared is good for, but for whether anything is simulated.
+    page(operator, "/audit/")
+    for shared in (convergence._standing, firing._firing):
+        monkeypatch.setattr(shared, "_since", 0.0)
+    with django_assert_max_num_queries(10):
+        page(operator)
+    hub.note_change()
+
+
+def test_who_cordoned_costs_a_query_however_many(
     pool: str, viewer: Client, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     for number in range(20):
         add_engine(f"e{number}", None)
-    write(lambda unit: [POOLS.create(unit, f"p{number}", {"model": MODEL}) for number in range(20)])
-    # Eight nouns, the frame's four, and the log-in.
-    with django_assert_max_num_queries(14):
+    with CaptureQueriesContext(connection) as before:
+        page(viewer)
+    write(lambda unit: [ENGINES.cordon(unit, f"e{number}") for number in range(20)])
+    with django_assert_max_num_queries(len(before) + 1):
         page(viewer)
 
 

@@ -200,6 +200,17 @@ def test_a_quota_is_changed_by_keyboard_alone(site: Site, open_page: OpenPage) -
     assert site.rest.get("/tenants/search")["tpm_limit"] == 4321
 
 
+def test_the_skip_link_leads_into_the_content(site: Site, open_page: OpenPage) -> None:
+    page = open_page("omar")
+    page.goto(f"{site.url}/overview/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.locator("main :focus")).to_have_count(1)
+
+
 def press_tab_until(page: Page, text: str, element_id: str = "", tabs_max: int = 90) -> None:
     for _ in range(tabs_max):
         page.keyboard.press("Tab")
@@ -222,7 +233,7 @@ def test_a_browser_that_is_logged_out_elsewhere_is_led_to_the_log_in(site: Site,
     page.wait_for_url("**/log-in/?next=/targets/", timeout=20_000)
 
 
-def test_an_open_page_says_that_the_server_is_away_and_follows_it_again_once_it_is_back(
+def test_an_open_page_says_that_the_server_is_away_and_of_when_it_is_and_follows_it_again(
     site: Site, browser: Browser
 ) -> None:
     # Not by `open_page`: the browser reports the lost stream in its console.
@@ -232,5 +243,9 @@ def test_an_open_page_says_that_the_server_is_away_and_follows_it_again_once_it_
     expect(pill).to_have_attribute("data-live", re.compile("whole|partial|trouble"))
     site.process.stop()
     expect(page.locator("[data-live=lost]")).to_contain_text("no live data", timeout=15_000)
+    # Its panels ask by their own clocks.
+    says = re.compile(r"This could not be loaded anew\. It is of \d\d:\d\d:\d\d UTC\.")
+    expect(page.locator("main .late > .late-note").first).to_have_text(says, timeout=60_000)
     site.start()
     expect(pill).to_have_attribute("data-live", re.compile("whole|partial|trouble"), timeout=20_000)
+    expect(page.locator("main .late, main .late-note")).to_have_count(0, timeout=90_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from controlplane.telemetry.decisions import log
 from controlplane.telemetry.models import Decision
 from controlplane.web.shown import decisions as pages
 from gateway.batches.line_run import LINE_STAGES
+from tests.web import hardware
 from tests.web.conftest import new_target
 from tests.web.telling import refusal
 from wire.messages import StageNote
@@ -109,6 +111,23 @@ def test_a_request_leads_to_its_tenant_where_that_is_known(acme: str, viewer: Cl
     page = get(viewer, "/decisions/request/?id=r-2")
     assert "/tenants/unknown/" not in page
     assert "<dd>unknown</dd>" in page
+
+
+def test_a_request_leads_to_its_pool_and_a_pool_and_a_tenant_to_their_refusals(
+    acme: str, viewer: Client, browser_of: Callable[[Role | None], Client]
+) -> None:
+    hardware.node("rack-1", engines=["llama-a"])
+    refusal("r-1", pool="chat")
+    refusal("r-2", pool="gone")
+    assert '<a href="/pools/chat/">chat</a>' in get(viewer, "/decisions/request/?id=r-1")
+    assert "/pools/gone/" not in get(viewer, "/decisions/request/?id=r-2")
+    assert 'href="/decisions/?tenant=acme"' in get(viewer, "/tenants/acme/")
+    assert 'href="/decisions/?pool=chat"' in get(viewer, "/pools/chat/")
+    # Pools are no matter of a tenant's people; why their requests were refused is.
+    theirs = browser_of(Role.OPERATOR)
+    User.objects.filter(role=Role.OPERATOR).update(tenants=["acme"])
+    assert 'href="/decisions/?tenant=acme"' in get(theirs, "/tenants/acme/")
+    assert "/pools/chat/" not in get(theirs, "/decisions/request/?id=r-1")
 
 
 @pytest.mark.parametrize("after", ["x", "-1", "1" * 30, "%00", "²"])

@@ -24,6 +24,7 @@ from controlplane.telemetry import query
 from controlplane.telemetry.promql.errors import Unavailable
 from controlplane.telemetry.results import Series
 from controlplane.web.shown.diagnosis import shown_value
+from controlplane.web.shown.places import place, place_address
 from controlplane.web.states import LOOKS
 from tests.web.conftest import digest_of, write
 from tests.web.diagnosed import LEVER, found
@@ -57,7 +58,7 @@ def test_what_is_found_leads_to_its_page_and_stands_on_the_strip(db: None, viewe
     page = viewer.get("/diagnosis/").content.decode()
     card = card_of(page, "kv_exhausted")
     assert f'href="/diagnosis/findings/{finding.pk}/"' in card
-    assert "pool/kv since 2 h ago · 90 % kv: the KV cache is 97 % full" in text_of(card)
+    assert "Pool kv since 2 h ago · confidence 90 % kv: the KV cache is 97 % full" in text_of(card)
     ((x, width),) = re.findall(r'<rect x="([\d.]+)" width="([\d.]+)"', card)
     assert (round(float(x)), round(float(width))) == (1320, 120)
     assert "1 bottleneck found" in text_of(page)
@@ -67,7 +68,7 @@ def test_a_blind_detector_says_why(db: None, viewer: Client) -> None:
     found(error="kv_use: the metrics server is away")
     card = text_of(card_of(viewer.get("/diagnosis/").content.decode(), "kv_exhausted"))
     assert "blind kv_use: the metrics server is away" in card
-    assert "pool/kv" in card
+    assert "Pool kv" in card
 
 
 def test_more_levers_of_a_finding_cost_no_more_queries(db: None, viewer: Client) -> None:
@@ -174,7 +175,7 @@ def test_one_call_takes_back_what_did_not_help(db: None, operator: Client) -> No
     assert operator.post(link, {"step": "apply", "reason": "no help", "digest": digest}).status_code == 302
     assert Pool.objects.get(name="kv").kv_admit_permille == 900
     history = text_of(operator.get("/diagnosis/levers/").content.decode())
-    assert "reverted Admit less KV cache exhausted · pool/kv headworks" in history
+    assert "reverted Admit less KV cache exhausted · Pool kv headworks" in history
 
 
 def test_an_admin_lets_a_lever_be_applied_by_itself(
@@ -268,4 +269,31 @@ def test_the_overview_names_the_surest(db: None, viewer: Client) -> None:
     found()
     for address in ("/overview/", "/overview-panel/"):
         page = viewer.get(address).content.decode()
-        assert "KV cache exhausted · pool/kv kv: the KV cache is 97 % full 90 %" in text_of(page)
+        assert "KV cache exhausted · Pool kv kv: the KV cache is 97 % full confidence 90 %" in text_of(page)
+        assert '<a href="/pools/kv/">Pool kv</a>' in page
+
+
+def test_a_finding_leads_to_its_pools_and_names_its_place_in_words(db: None, viewer: Client) -> None:
+    finding = found()
+    page = viewer.get(f"/diagnosis/findings/{finding.pk}/").content.decode()
+    assert "<h1>KV cache exhausted · Pool kv</h1>" in page
+    assert '<a href="/pools/kv/">kv</a>' in page
+    page = viewer.get(f"/diagnosis/findings/{finding.pk}/", headers={"accept-language": "tr"}).content.decode()
+    assert "· Havuz kv</h1>" in page
+
+
+@pytest.mark.parametrize(
+    ("subject", "said", "address"),
+    [
+        ("pool/a", "Pool a", "/pools/a/"),
+        ("node/rack-1", "Node rack-1", "/fleet/rack-1/"),
+        ("tenant/acme", "Tenant acme", "/tenants/acme/"),
+        ("engine/e-1", "Engine e-1", ""),
+        ("gateway/g-1", "Gateway g-1", ""),
+        ("pool/a/b", "Pool a/b", ""),
+        ("rack/7", "rack/7", ""),
+    ],
+)
+def test_a_place_is_said_in_words_and_leads_to_its_page_if_it_has_one(subject: str, said: str, address: str) -> None:
+    with override("en"):
+        assert (place(subject), place_address(subject)) == (said, address)

@@ -20,6 +20,7 @@ from controlplane.web.differences import (
     of_patch,
     shortened,
 )
+from controlplane.web.templatetags.diffs import side
 from wire.canonical import diff_patch, merge_patch
 
 _names = st.sampled_from(["a", "b", "c"])
@@ -135,12 +136,12 @@ def test_the_digest_of_a_new_row_does_not_depend_on_a_name_that_is_made_anew_eac
 def test_an_act_is_known_by_what_it_does_and_shows_what_was_asked_alone() -> None:
     form = {"id": "a1", "node": "n1", "engine": "e1", "action": "sleep", "arguments": {"level": 2}, "order": 7}
     (told,) = of_changes([Change("act", "a1", None, {**form, "state": "waiting", "issued_by": "omar"})])
-    assert told.key == "sleep e1"
+    assert told.key == "Put to sleep e1"
     assert {value.place for value in told.values} == {("node",), ("engine",), ("action",), ("arguments", "level")}
     (cancelled,) = of_changes([Change("act", "a1", {**form, "state": "waiting"}, {**form, "state": "cancelled"})])
     assert cancelled.values == [Value(("state",), "waiting", "cancelled")]
     (removed,) = of_patch({"acts": {"a1": None}}, {"acts": {"a1": {"action": "release_gpus", "node": "n1"}}})
-    assert (removed.noun, removed.key, removed.action) == ("act", "release_gpus n1", "delete")
+    assert (removed.noun, removed.key, removed.action) == ("act", "Release the GPUs n1", "delete")
 
 
 def test_hours_of_the_configuration_read_as_on_a_clock() -> None:
@@ -150,3 +151,11 @@ def test_hours_of_the_configuration_read_as_on_a_clock() -> None:
         ("from_minute", "22:00"),
         ("until_minute", "06:30"),
     ]
+
+
+def test_what_is_empty_is_none_and_a_moment_reads_as_people_write_it() -> None:
+    [gone] = of_changes(
+        [Change("model", "m", {"adapters": {}, "scopes": [], "made_at": "2027-01-01T10:00:00.123Z"}, None)]
+    )
+    shown = {line.place[0]: side(line.before, line.place, "model") for line in gone.values if line.before is not None}
+    assert shown == {"adapters": "none", "scopes": "none", "made_at": "2027-01-01 10:00:00 UTC"}

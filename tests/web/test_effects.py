@@ -51,6 +51,24 @@ def test_those_who_sent_requests_to_the_pools_are_named(own_store: Path) -> None
     assert "search, beta and acme" in tenants_of(["chat", "other"])
 
 
+def test_those_who_sent_requests_of_several_classes_are_named_together(own_store: Path) -> None:
+    now_ms = int(time.time() * 1000)
+    times_ms = [now_ms - 1000 * ago for ago in range(1800, -1, -15)]
+    name = "headworks_gateway_requests_total"
+    series = [
+        Series(
+            {"__name__": name, "gateway": "gw-1", "priority_class": kind, "tenant": tenant},
+            [(at_ms, float(place)) for place, at_ms in enumerate(times_ms)],
+        )
+        for kind, tenant in (("batch", "acme"), ("chat", "beta"), ("other", "gamma"))
+    ]
+    store(own_store, series, Owner("gateway", "gw-1"))
+    said = effects.tenants_of_classes({"batch", "chat"})
+    assert re.fullmatch(r"In the last hour acme and beta sent \d+ requests of these classes\.", said)
+    assert effects.tenants_of_classes(["batch"]).endswith(" of this class.")
+    assert effects.tenants_of_classes([]) == ""
+
+
 def test_a_name_is_taken_as_it_is_and_not_as_a_pattern(own_store: Path) -> None:
     sent(own_store, **{"chat-v1.5": {"acme": 30}, "chat-v1x5": {"beta": 30}})
     assert "beta" not in tenants_of(["chat-v1.5"])

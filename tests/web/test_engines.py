@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
+from typing import Any
+
 import pytest
 from django.test import Client
 
@@ -108,18 +111,22 @@ def test_an_engine_that_takes_nothing_or_is_down_is_deleted_without_one(operator
         assert "Pool chat" not in operator.get(f"/engines/{name}/delete/").content.decode()
 
 
+def set_key(client: Client, api_key: str, reason: str) -> Any:
+    return client.post("/engines/llama-a/key/", {"api_key": api_key, "reason": reason, "form_id": str(uuid.uuid4())})
+
+
 def test_a_key_is_set_and_shown_by_nothing(operator: Client) -> None:
     node("rack-1", engines=["llama-a"])
-    answer = operator.post("/engines/llama-a/key/", {"api_key": "sk-very-secret", "reason": "it asks for one"})
+    answer = set_key(operator, "sk-very-secret", "it asks for one")
     assert answer.status_code == 302
     assert ENGINES.get("llama-a").encrypted_api_key
     page = operator.get("/engines/llama-a/key/").content.decode()
     assert "It has one" in page
     assert "sk-very-secret" not in page
-    refused = operator.post("/engines/llama-a/key/", {"api_key": "two words", "reason": "x"})
+    refused = set_key(operator, "two words", "x")
     assert refused.status_code == 422
     assert "two words" not in refused.content.decode()
-    operator.post("/engines/llama-a/key/", {"api_key": "", "reason": "it asks for none"})
+    set_key(operator, "", "it asks for none")
     assert not ENGINES.get("llama-a").encrypted_api_key
 
 

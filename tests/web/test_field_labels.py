@@ -3,42 +3,65 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from django.test import Client
 
-from controlplane.alerts.services.alert_routes import ALERT_ROUTES
-from controlplane.alerts.services.rules import RULES
+from controlplane.alerts.models import Receiver, Silence
+from controlplane.alerts.services.receivers import RECEIVERS
+from controlplane.alerts.services.silences import SILENCES
+from controlplane.breakers.models import Override
+from controlplane.breakers.services import OVERRIDES
 from controlplane.core.nouns import Noun
-from controlplane.fleet.services import MODELS, POOLS
-from controlplane.routing.services import ROUTES
-from controlplane.tenants.services import CACHE_POLICIES, PRIORITY_CLASSES, SESSION_LIMITS
-from controlplane.tenants.services.tenants import TENANTS
+from controlplane.fleet.models import CompatibilityRule, Engine, Node, Pool
+from controlplane.fleet.services import COMPATIBILITY_RULES, ENGINES, MODELS, NODES, POOLS
+from controlplane.telemetry.models import MetricWriter
+from controlplane.telemetry.writers import METRIC_WRITERS
+from controlplane.web.differences import NAMING_FIELDS
 from controlplane.web.field_labels import FORMS, in_its_unit, place_label
 from controlplane.web.templatetags.diffs import as_in_rest
 from tests.web.conftest import write
 
-NOUNS: list[Noun[Any]] = [
-    ALERT_ROUTES, CACHE_POLICIES, MODELS, POOLS, PRIORITY_CLASSES, ROUTES, RULES, SESSION_LIMITS, TENANTS,
-]  # fmt: skip
 # What is a word of Prometheus stays one.
 FORMLESS = {("rule", "alertname")}
+# Never shown, so in no diff: their own fields say when they were set.
+SECRET = {"api_key", "secret"}
 
 
-def places(noun: Noun[Any]) -> Iterator[tuple[str, ...]]:
-    return ((name,) for name in noun.fields.model_fields)
+def nouns() -> list[Noun[Any]]:
+    """All that the program has."""
+    return [kind() for kind in Noun.__subclasses__() if kind.__module__.startswith("controlplane.")]
 
 
-@pytest.mark.parametrize("noun", NOUNS, ids=lambda noun: noun.noun)
-def test_every_field_that_people_write_has_a_name(noun: Noun[Any]) -> None:
-    nameless = {
-        place[0]
-        for place in places(noun)
-        if place_label(place, noun.noun) == place[0] and (noun.noun, place[0]) not in FORMLESS
-    }
-    assert nameless == set()
+def nameless(noun: str, fields: Iterable[str]) -> set[str]:
+    """Those that a diff calls as in the REST call, but for what names the object itself."""
+    rest = set(fields) - SECRET - NAMING_FIELDS
+    return {name for name in rest if place_label((name,), noun) == name and (noun, name) not in FORMLESS}
+
+
+def test_every_field_that_people_write_has_a_name() -> None:
+    wanting = {noun.noun: nameless(noun.noun, noun.fields.model_fields) for noun in nouns()}
+    assert {noun: fields for noun, fields in wanting.items() if fields} == {}
+    assert {"node", "engine", "metric writer", "compatibility rule", "override"} <= wanting.keys()
+
+
+@pytest.mark.parametrize(
+    ("noun", "row"),
+    [
+        (COMPATIBILITY_RULES, CompatibilityRule(rule={"never": {"kind": "triton"}})),
+        (ENGINES, Engine(pool=Pool(name="chat"))),
+        (METRIC_WRITERS, MetricWriter()),
+        (NODES, Node()),
+        (OVERRIDES, Override()),
+        (RECEIVERS, Receiver()),
+        (SILENCES, Silence()),
+    ],
+    ids=lambda value: value.noun if isinstance(value, Noun) else "",
+)
+def test_what_is_told_of_a_row_beside_that_has_a_name_too(noun: Noun[Any], row: Any) -> None:
+    assert nameless(noun.noun, noun.describe(row)) == set()
 
 
 def test_a_nouns_own_form_names_its_field() -> None:

@@ -69,6 +69,23 @@ def test_a_node_is_cordoned_with_a_reason(
     site.rest.post("/nodes/rack-3/uncordon")
 
 
+def test_the_version_of_an_engine_is_not_broken_inside_a_word(
+    site: Site, agents: dict[str, Agent], open_page: OpenPage
+) -> None:
+    page = open_page("omar", viewport={"width": 1280, "height": 800})
+    page.goto(f"{site.url}/fleet/")
+    expect(page.locator(".engines td.title .plain").first).to_be_visible()
+    # At once: the panel is replaced while it is open.
+    lines = """() => {
+        const place = document.querySelector(".engines td.title .plain");
+        place.textContent = "vLLM 0.11.0.dev12+simulated";
+        const text = document.createRange();
+        text.selectNodeContents(place);
+        return text.getClientRects().length;
+    }"""
+    assert page.evaluate(lines) == 1
+
+
 def test_a_fault_reaches_an_open_page_and_its_incident_tells_the_story(
     site: Site, agents: dict[str, Agent], gateway: None, open_page: OpenPage
 ) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import pytest
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,11 +15,13 @@ from pytest_django import DjangoAssertNumQueries
 
 from controlplane.telemetry.receiver import store_path
 from controlplane.telemetry.store.writer import Owner
-from controlplane.web.shown.fleet_search import NODES_PER_PAGE, Wanted
+from controlplane.web.listed import ROWS_PER_PAGE
+from controlplane.web.shown.fleet_search import Wanted
 from tests.controlplane.telemetry.filling import store
 from tests.web.hardware import add_engine, fault, gpu_uuid, node
 from wire.write_body import Series
 
+pytestmark = pytest.mark.both_databases
 FLEET = "/fleet/"
 
 
@@ -66,14 +67,14 @@ def test_engines_are_found_alike(viewer: Client) -> None:
 
 
 def test_a_fleet_of_many_nodes_comes_in_pages_and_keeps_what_was_looked_for(viewer: Client) -> None:
-    for number in range(NODES_PER_PAGE + 3):
+    for number in range(ROWS_PER_PAGE + 3):
         node(f"rack-{number:03}")
-    assert len(shown(viewer, "")) == NODES_PER_PAGE
-    assert shown(viewer, "?page=2&q=rack") == [f"rack-{NODES_PER_PAGE + at:03}" for at in range(3)]
+    assert len(shown(viewer, "")) == ROWS_PER_PAGE
+    assert shown(viewer, "?page=2&q=rack") == [f"rack-{ROWS_PER_PAGE + at:03}" for at in range(3)]
     # One behind the last is the last.
     assert shown(viewer, "?page=99") == shown(viewer, "?page=2")
     page = viewer.get(f"{FLEET}?q=rack").content.decode()
-    assert f"1 to {NODES_PER_PAGE} of {NODES_PER_PAGE + 3}" in page
+    assert f"1 to {ROWS_PER_PAGE} of {ROWS_PER_PAGE + 3}" in page
     assert "?q=rack&amp;page=2#nodes" in page
     assert "/fleet-panel/?q=rack" in page
 
@@ -88,9 +89,20 @@ def test_a_large_fleet_costs_few_queries(viewer: Client, django_assert_max_num_q
 
 @given(st.dictionaries(st.sampled_from(["health", "pool", "q", "page", "engines_page", "other"]), st.text()))
 def test_any_address_asks_for_something_and_its_query_for_the_same(parameters: dict[str, str]) -> None:
-    wanted = Wanted.of(parameters)
-    again = {name: values[0] for name, values in parse_qs(wanted.query).items()}
-    assert Wanted.of(again) == wanted
+    wanted = Wanted.of(RequestFactory().get(FLEET, parameters))
+    for query in (wanted.query, wanted.nodes.query, wanted.engines.query):
+        assert Wanted.of(RequestFactory().get(f"{FLEET}{query}")) == wanted
+
+
+def test_each_list_goes_on_while_the_other_stays_where_it_is(viewer: Client) -> None:
+    for number in range(ROWS_PER_PAGE + 1):
+        node(f"rack-{number:03}", engines=[f"engine-{number:03}"])
+    first = viewer.get(f"{FLEET}?q=0&pool=chat&engines_page=2").content.decode()
+    assert "?pool=chat&amp;engines_page=2&amp;q=0&amp;page=2#nodes" in first
+    second = viewer.get(f"{FLEET}?pool=chat&page=2&engines_page=2").content.decode()
+    assert "?pool=chat&amp;page=2#engines" in second
+    assert "rack-050" in second.partition('id="engines"')[0].partition('id="nodes"')[2]
+    assert "engine-050" in second.partition('id="engines"')[2]
 
 
 def test_what_was_measured_before_an_agent_fell_silent_is_shown_with_its_age(viewer: Client, own_store: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -152,3 +154,38 @@ def test_a_quota_is_changed_in_turkish_in_the_dark_on_a_phone_without_scripts(si
     expect(page.locator("main")).to_contain_text("gece yarısı yığını")
     context.close()
     assert site.rest.get("/tenants/acme")["tpm_limit"] == 45_000
+
+
+def test_the_shell_lines_say_the_reason_in_each_call_and_leave_what_it_sends_alone(
+    site: Site, open_page: OpenPage
+) -> None:
+    counter = 'headworks_gateway_requests_total{reason="tpm_limit"}'
+    site.rest.post("/rules", {"name": "Refused", "expr": f"rate({counter}[5m]) > 1"})
+    page = open_page("omar")
+    page.goto(f"{site.url}/rules/Refused/edit/")
+    page.locator("#id_expr").fill(f"rate({counter}[5m]) > 2")
+    page.locator("button[value=review]").click()
+    page.get_by_label("Reason").fill("one is too few")
+    call = shlex.split((page.locator("#curl-review").text_content() or "").replace("\\\n", ""))
+    assert json.loads(call[call.index("--data") + 1]) == {"expr": f"rate({counter}[5m]) > 2"}
+    assert call[-1] == f"{site.url}/api/v1/rules/Refused?reason=one%20is%20too%20few"
+    # Two rules change places by two calls.
+    page.goto(f"{site.url}/routes/rest/move/up/")
+    page.get_by_label("Reason").fill("first")
+    lines = page.locator("#curl-review").text_content() or ""
+    assert lines.count("curl ") == lines.count("?reason=first'") > 1
+
+
+def test_who_moves_by_keyboard_stays_where_they_are_when_a_panel_is_loaded_anew(
+    site: Site, rack: Agent, open_page: OpenPage
+) -> None:
+    page = open_page("omar")
+    page.goto(f"{site.url}/breakers/")
+    force = page.locator("#pool-long").get_by_role("link", name=re.compile("Force"))
+    force.focus()
+    page.evaluate("() => { document.activeElement.isOld = true; }")
+    site.rest.post("/tenants", {"name": "wakes-the-panel"})
+    page.wait_for_function(
+        "() => ![...document.querySelectorAll('#list a')].some((each) => each.isOld)", timeout=SOON_MS
+    )
+    expect(force).to_be_focused()

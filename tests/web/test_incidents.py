@@ -49,6 +49,19 @@ def test_what_fires_comes_first_the_gravest_before_the_newest(viewer: Client) ->
     assert re.search(r'data-firing><span data-firing-count>2</span> <span class="visually-hidden">firing<', page)
 
 
+def test_what_is_over_does_not_stand_below_what_fires(viewer: Client) -> None:
+    assert "Firing</h2>" not in viewer.get("/incidents/").content.decode()
+    fault("rack-1", "fires")
+    resolve(fault("rack-2", "over"))
+    firing, _, resolved = viewer.get("/incidents/").content.decode().partition('id="resolved"')
+    assert titles(firing) == ["rack-1: fires"]
+    assert "<h2>Firing</h2>" in firing
+    assert titles(resolved) == ["rack-2: over"]
+    assert "<h2>Resolved</h2>" in resolved
+    page = viewer.get("/incidents/?state=resolved").content.decode()
+    assert "Firing</h2>" not in page
+
+
 def test_of_more_than_are_shown_the_gravest_are(viewer: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "FIRING_SHOWN", 2)
     fault("rack-1", "old and grave", ago_seconds=600)

@@ -12,6 +12,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from controlplane.alerts.pipeline.silencing import DAYS
+from controlplane.alerts.services.maintenance_windows import MAINTENANCE_WINDOWS
 from controlplane.alerts.services.rules import RULES
 from controlplane.configs.hub import Hub, hub
 from controlplane.core import sessions
@@ -24,13 +26,13 @@ from controlplane.tenants.services import CACHE_POLICIES, PRIORITY_CLASSES, SESS
 from controlplane.web import kept
 from controlplane.web.listed import ROWS_PER_PAGE, Wanted, listed_of, named_by, some
 from controlplane.web.shown.alert_rules import ROWS_PER_PAGE as RULES_PER_PAGE
-from tests.web.alerting import quiet
+from tests.web.alerting import MATCHERS, quiet
 from tests.web.asking import page
 from tests.web.conftest import write
 from tests.web.diagnosed import policy
-from tests.web.hardware import receiver
+from tests.web.hardware import node, receiver
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.both_databases]
 # Path, and what precedes a row's name in the page's parameters.
 LISTS = {
     "/tenants/": "",
@@ -45,6 +47,8 @@ LISTS = {
     "/breakers/": "",
     "/rules/": "",
     "/receivers/": "",
+    "/silences/": "",
+    "/maintenance-windows/": "",
     "/alert-routes/": "",
     "/diagnosis/levers/": "policies_",
 }
@@ -181,3 +185,25 @@ def test_the_first_of_many_and_who_names_what() -> None:
     assert some([1, 2, 3], 2) == ([1, 2], 1)
     assert some([1], 2) == ([1], 0)
     assert named_by([("faq", "b"), ("faq", "a"), ("docs", "c")]) == {"faq": ["a", "b"], "docs": ["c"]}
+
+
+def test_windows_that_are_on_are_counted_beyond_a_page(viewer: Client) -> None:
+    always = {"days": list(DAYS), "starts": "00:00", "ends": "00:00"}
+
+    def make(unit: UnitOfWork) -> None:
+        for number in range(ROWS_PER_PAGE + 5):
+            MAINTENANCE_WINDOWS.create(unit, name_of(number), {"matchers": MATCHERS, **always, "enabled": number > 1})
+
+    write(make)
+    assert f"{ROWS_PER_PAGE + 3} maintenance windows are on now, too." in page(viewer, "/silences/")
+
+
+def test_an_act_is_asked_of_a_node_on_any_page_and_found_by_its_engine(operator: Client) -> None:
+    for number in range(ROWS_PER_PAGE + 5):
+        node(name_of(number), engines=["llama-x"] if number == 53 else [])
+    first, second = page(operator, "/acts-new/"), page(operator, "/acts-new/?page=2")
+    assert len(rows_in(first)) == ROWS_PER_PAGE
+    assert rows_in(second) == {name_of(ROWS_PER_PAGE + at) for at in range(5)}
+    assert rows_in(page(operator, "/acts-new/?q=LLAMA")) == {name_of(53)}
+    assert "?engine=llama-x" in page(operator, "/acts-new/?q=row-053")
+    assert "Nothing here holds “row-9”." in page(operator, "/acts-new/?q=row-9")

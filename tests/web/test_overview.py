@@ -255,7 +255,7 @@ def test_the_rest_names_what_limits_changed_and_is_muted(viewer: Client) -> None
     always = {"matchers": ["a=b"], "days": days, "starts": "00:00"}
     MaintenanceWindow.objects.create(name="every day", ends="00:00", **always)
     page = text_of(viewer.get("/overview-lately/").content.decode())
-    assert "KV cache exhausted · pool/kv" in text_of(seen(viewer))
+    assert "KV cache exhausted · Pool kv" in text_of(seen(viewer))
     assert "night work" in page
     assert "every day maintenance window" in page
     assert "on over" not in page
@@ -275,6 +275,17 @@ def test_the_panel_is_what_the_page_shows(viewer: Client) -> None:
     part = viewer.get("/overview-panel/").content.decode()
     assert row_of(part, "chat") == row_of(seen(viewer), "chat")
     assert "<html" not in part
+
+
+def test_what_comes_after_the_rest_has_its_place_and_the_way_there_before(viewer: Client) -> None:
+    page = viewer.get("/overview/").content.decode()
+    rest = page[page.index('hx-get="/overview-lately/"') :]
+    later = viewer.get("/overview-lately/").content.decode()
+    titles = re.findall(r"<h2>.*?</h2>", later)
+    assert len(titles) == rest.count('class="loading"') + rest.count('class="quiet loading"') > 0
+    for part in (*titles, 'href="/audit/"', 'href="/silences/"'):
+        assert part in rest, part
+        assert part in later, part
 
 
 def new_pool(name: str) -> None:

@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 from django.test import Client
 from django.utils import timezone
+from django.utils.translation import override
 
 from controlplane.core.models import ApiToken, AuditEntry, Role, User
+from controlplane.core.scope import known_scopes
 from controlplane.core.sessions import open_log_ins
+from controlplane.web.scopes import SCOPES, scope_label
 from controlplane.web.shown.people import TokenLine
 from tests.controlplane.core.people import token_of
 from tests.web.conftest import digest_of
 
 PASSWORD, OTHER = "correct horse battery", "another horse entirely"
 FORM = "7d2f2f0e-7a3c-4b53-9f0a-7a2b9e1c0d11"
+CHANGE = {"form_id": FORM, "current": PASSWORD, "password": OTHER, "again": OTHER}
 
 
 @pytest.fixture(autouse=True)
@@ -194,6 +198,19 @@ def test_a_token_is_made_shown_once_and_never_above_its_maker(omar: User) -> Non
     assert list(taken.context["form"].errors) == ["name"]
 
 
+def test_the_calls_of_a_token_are_named_in_words(omar: User) -> None:
+    own = browser_of(omar)
+    page(own, "/api-tokens-new/")
+    assert set(SCOPES) == known_scopes
+    token_of(omar, name="grafana", scopes=["alert-routes", "cordon policy"])
+    assert "Alert routes, Cordon policy" in row_of(page(own, "/api-tokens/"), "grafana")
+    own.cookies["django_language"] = "tr"
+    assert re.search(r'value="alert-routes"[^>]*>\s*Uyarı yolları', page(own, "/api-tokens-new/"))
+    assert "Uyarı yolları, Devre dışı bırakma ilkesi" in row_of(page(own, "/api-tokens/"), "grafana")
+    with override("tr"):
+        assert [scope for scope in SCOPES if scope_label(scope).casefold().replace(" ", "-") == scope] == []
+
+
 def test_use_of_a_token_is_seen_and_a_minute_of_it_costs_one_write(omar: User) -> None:
     script = token_of(omar, name="script")
     assert script.get("/me").status_code == 200
@@ -257,8 +274,7 @@ def test_the_account_shows_the_log_ins_of_this_person_alone(omar: User, admin: C
 
 def test_a_password_is_changed_by_who_knows_it_and_other_browsers_are_logged_out(omar: User) -> None:
     own, elsewhere = browser_of(omar), browser_of(omar)
-    typed = {"current": PASSWORD, "password": OTHER, "again": OTHER}
-    answer = own.post("/account/password/", typed)
+    answer = own.post("/account/password/", CHANGE)
     assert (answer.status_code, answer["Location"]) == (302, "/account/?changed=password")
     assert "Your password is changed." in page(own, answer["Location"])
     assert elsewhere.get("/account/").status_code == 302
@@ -280,7 +296,7 @@ def test_a_password_is_changed_by_who_knows_it_and_other_browsers_are_logged_out
 )
 def test_a_password_that_is_not_changed_says_why(typed: dict[str, str], field: str, omar: User) -> None:
     own = browser_of(omar)
-    answer = own.post("/account/password/", {"current": PASSWORD, "password": OTHER, "again": OTHER, **typed})
+    answer = own.post("/account/password/", {**CHANGE, **typed})
     assert answer.status_code == 422
     assert field in answer.context["form"].errors
     # What was typed there is never shown.
@@ -291,7 +307,7 @@ def test_a_password_that_is_not_changed_says_why(typed: dict[str, str], field: s
 def test_guesses_of_the_present_password_have_a_bound(omar: User, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controlplane.web.throttle.FAILURES_MAX", 2)
     own = browser_of(omar)
-    typed = {"current": "a guess of mine", "password": OTHER, "again": OTHER}
+    typed = {**CHANGE, "current": "a guess of mine"}
     for _ in range(2):
         own.post("/account/password/", typed)
     answer = own.post("/account/password/", {**typed, "current": PASSWORD})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.utils.translation import override
 
-from controlplane.web.shown.quantities import measured, percent, promised
+from controlplane.web.shown.quantities import difference, measured, percent, promised
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,12 @@ def test_a_part_is_said_as_finely_as_it_matters(ratio: float | None, said: str) 
 def test_turkish_writes_the_sign_first() -> None:
     with override("tr"):
         assert percent(0.992) == "%99,2"
+        assert (difference(-0.5, 1), difference(0.12)) == ("-%50,0", "+%12")
+
+
+def test_a_difference_has_its_sign() -> None:
+    with override("en"):
+        assert (difference(-0.5, 1), difference(0.12), difference(0.0)) == ("-50.0 %", "+12 %", "+0 %")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from django.test import Client
 from django.utils import timezone
+from django.utils.html import escape
 
 from controlplane.alerts.delivery_plan import Outcome, Reason
 from controlplane.alerts.models import Receiver, Severity
@@ -228,6 +229,10 @@ def test_a_receivers_page_shows_what_failed_and_every_answer_and_sends_it_again(
     assert f"/deliveries/{sent.pk}/resend/" in page
     path = "/receivers/oncall/resend-failed/"
     review = operator.get(path).content.decode()
+    for shown in (review, operator.get(f"/deliveries/{sent.pk}/resend/").content.decode()):
+        heading = shown[shown.index("<h3>") : shown.index("</h3>")]
+        assert f"delivery oncall: {escape(row.deliveries.get().incident.title)}" in heading
+        assert str(sent.pk) not in heading
     operator.post(path, {"step": "apply", "digest": digest_of(review), "reason": "mended"})
     assert [one.state for one in row.deliveries.all()] == ["waiting"]
 

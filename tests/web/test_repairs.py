@@ -34,7 +34,7 @@ def test_without_any_it_says_what_would_show(viewer: Client) -> None:
 def test_it_shows_how_far_a_repair_is_and_offers_what_the_role_may(viewer: Client, operator: Client) -> None:
     node("rack-1")
     row = repair_of("rack-1", State.DRAINING, said="waits: drain llama-a")
-    for part in ("draining", "waits: drain llama-a", "xid 95", "GPU-3", "Reset a GPU"):
+    for part in ("draining", "waits: drain llama-a", "XID 95", "GPU-3", "Reset a GPU"):
         assert part in page(viewer)
     address = f"/repairs/{row.pk}/cancel/"
     assert address not in page(viewer)
@@ -44,6 +44,7 @@ def test_it_shows_how_far_a_repair_is_and_offers_what_the_role_may(viewer: Clien
 def test_an_operator_cancels_one_and_the_audit_has_it(operator: Client) -> None:
     node("rack-1")
     row = repair_of("rack-1", State.HELD)
+    assert "<del>held</del>" in operator.get(f"/repairs/{row.pk}/cancel/").content.decode()
     confirm(operator, f"/repairs/{row.pk}/cancel/")
     assert services.get(row.pk).state == State.CANCELLED
     entry = AuditEntry.objects.get(noun="remediation")

@@ -142,7 +142,10 @@ def test_the_newest_revision_offers_to_take_itself_back(lowered: str, operator: 
 
 
 def test_going_back_to_what_is_there_already_changes_nothing(lowered: str, operator: Client) -> None:
-    assert "Nothing would change." in operator.get("/revisions/2/rollback/").content.decode()
+    page = operator.get("/revisions/2/rollback/").content.decode()
+    assert "Nothing would change." in page
+    # Nor does it where what was changed is no matter of a rollback.
+    assert "Keys, engines, cordons and overrides stay as they are" in page
 
 
 def test_a_revision_that_nobody_made_says_where_it_came_from(viewer: Client) -> None:

@@ -14,7 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils.html import escape
 
 from controlplane.configs import publisher
+from controlplane.core.changes import UnitOfWork
 from controlplane.core.models import AuditEntry, Role
+from controlplane.fleet.services import MODELS
 from controlplane.tenants import services
 from tests.web.conftest import acknowledge, digest_of, new_target, write
 
@@ -311,3 +313,21 @@ def test_pages_are_turkish_where_the_browser_asks_for_it_and_the_switch_holds(ac
     assert "Dakikada token" in page
     viewer.post("/language/", {"language": "tr", "next": "/tenants/"})
     assert "Kiracılar" in viewer.get("/tenants/").content.decode()
+
+
+def test_a_review_says_what_a_tenant_may_use_no_more(acme: str, operator: Client) -> None:
+    def create(unit: UnitOfWork) -> None:
+        for name in ("llama", "qwen"):
+            MODELS.create(unit, name, {"max_context_tokens": 8192})
+
+    write(create)
+    says = "Requests for a model that it may not use any more are refused"
+    narrowed = _review(operator, models="llama")
+    assert says in narrowed
+    assert "danger-button" in narrowed
+    write(lambda unit: services.update(unit, acme, {"models": ["llama"]}))
+    for models in (["llama", "qwen"], []):
+        widened = operator.post(EDIT, {**_fields(), "models": models, "step": "review"}).content.decode()
+        assert 'id="review"' in widened
+        assert says not in widened
+        assert "danger-button" not in widened

@@ -9,12 +9,14 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from controlplane.core.models import AuditEntry
+from controlplane.core.models import AuditEntry, Role, User
 from controlplane.fleet.models import Act, Node
 from controlplane.tenants import services as tenants
 from controlplane.tenants.services import PRIORITY_CLASSES
+from controlplane.web.models import LoginFailure
 from tests.web.conftest import digest_of, new_target, write
 from tests.web.hardware import node
+from tests.web.site import PASSWORD
 
 pytestmark = pytest.mark.django_db
 
@@ -101,3 +103,31 @@ def test_a_database_that_is_locked_says_so_and_the_form_may_be_sent_again(
     assert "Content-Security-Policy" in answer
     assert "Form yeniden gönderilebilir" in turkish.content.decode()
     assert operator.post(f"/tenants/{acme}/edit/", sent).status_code == 302
+
+
+def sent_twice(client: Client, path: str, typed: dict[str, str]) -> list[Any]:
+    """A form without a review, as a browser sends it whose button is pressed twice."""
+    named = re.search(r'name="form_id" value="([0-9a-f-]{36})"', client.get(path).content.decode())
+    assert named
+    return [client.post(path, {**typed, "form_id": named[1]}) for _ in range(2)]
+
+
+def test_the_key_of_an_engine_is_set_once_and_followed_twice(operator: Client) -> None:
+    node("rack-1", engines=["llama-a"])
+    first, second = sent_twice(operator, "/engines/llama-a/key/", {"api_key": "sk-1", "reason": "it asks for one"})
+    assert first.status_code == second.status_code == 302
+    assert first["Location"] == second["Location"]
+    assert first["Location"].startswith("/fleet/?change=")
+    assert AuditEntry.objects.filter(noun="engine", key="llama-a", reason="it asks for one").count() == 1
+
+
+def test_a_persons_own_password_is_changed_once_and_the_second_time_is_no_wrong_guess(client: Client) -> None:
+    person = User.objects.create_user("ada", password=PASSWORD, role=Role.VIEWER)
+    client.force_login(person)
+    typed = {"current": PASSWORD, "password": "another long sentence", "again": "another long sentence"}
+    first, second = sent_twice(client, "/account/password/", typed)
+    assert first.status_code == second.status_code == 302
+    assert first["Location"] == second["Location"] == "/account/?changed=password"
+    assert AuditEntry.objects.filter(noun="user", key="ada").count() == 1
+    assert not LoginFailure.objects.exists()
+    assert client.login(username="ada", password="another long sentence")

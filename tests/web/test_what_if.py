@@ -34,6 +34,14 @@ def test_the_heat_table_marks_the_peak_and_says_why(viewer: Client, pool: str) -
     assert "Use these settings" not in page
 
 
+def test_turkish_writes_its_numbers_its_own_way(viewer: Client, pool: str) -> None:
+    viewer.cookies["django_language"] = "tr"
+    page = viewer.get(f"/what-if/{done_run(pool).pk}/").content.decode()
+    for said in (">2,00<", "64 → 4.096", "-%50,0", "%20,0 → %60,0", "-%10"):
+        assert said in page, said
+    assert "4,096" not in page
+
+
 def test_a_run_is_followed_while_it_is_open(viewer: Client, pool: str) -> None:
     run = waiting_run()
     assert "It waits for a worker" in viewer.get(f"/what-if/{run.pk}/").content.decode()
@@ -41,6 +49,11 @@ def test_a_run_is_followed_while_it_is_open(viewer: Client, pool: str) -> None:
     for path in ("/what-if/", f"/what-if/{run.pk}/"):
         assert 'value="25"' in viewer.get(path).content.decode()
     assert "every 2s" not in viewer.get(f"/what-if/{done_run(pool).pk}/").content.decode()
+
+
+def test_what_cancelling_does_is_said_before(operator: Client, pool: str) -> None:
+    page = operator.get(f"/what-if/{waiting_run().pk}/cancel/").content.decode()
+    assert "what its runs have found is not kept" in page
 
 
 def test_a_run_without_a_peak_says_so(viewer: Client, pool: str) -> None:

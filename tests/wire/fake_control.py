@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -55,13 +55,15 @@ class Stream:
 @dataclass
 class FakeControl:
     """`refuse[path]` holds answers (status, code) to give before the right one; a token in `revoked` is refused for
-    good. Bodies of posts queue by path, those of remote write as series."""
+    good. Bodies of posts queue by path, those of remote write as series. `gets` counts by path what was got.
+    """
 
     url: str = ""
     streams: asyncio.Queue[Stream] = field(default_factory=asyncio.Queue)
     posts: defaultdict[str, asyncio.Queue[Any]] = field(default_factory=lambda: defaultdict(asyncio.Queue))
     refuse: defaultdict[str, deque[tuple[int, str]]] = field(default_factory=lambda: defaultdict(deque))
     answers: dict[str, bytes] = field(default_factory=dict)
+    gets: Counter[str] = field(default_factory=Counter)
     tokens: list[str] = field(default_factory=list)
     revoked: set[str] = field(default_factory=set)
 
@@ -95,6 +97,7 @@ class FakeControl:
             self.posts[request.path].put_nowait(body)
             if request.path == EVENTS_PATH:
                 return web.json_response({"taken": [event["id"] for event in body]})
+        self.gets[request.path] += request.method == "GET"
         if request.path in self.answers:
             return web.Response(body=self.answers[request.path])
         return web.json_response({"taken": True})

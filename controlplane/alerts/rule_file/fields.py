@@ -15,7 +15,7 @@ from controlplane.alerts.services.rules import Annotations, LabelTemplate, Title
 from controlplane.core import fields as f
 from controlplane.core.errors import Refused
 from controlplane.telemetry.expressions import LABELS_MAX, Expression, LabelName
-from wire.problems import Problem, pointer
+from wire.problems import Problem, cut, pointer
 
 GROUPS_MAX, RULES_MAX = 200, 2000
 _RECORDING = "a recording rule; these are written at /api/v1/recording-rules"
@@ -125,7 +125,7 @@ def _read_group(given: Any, at: str, problems: list[Problem], taking: Taking) ->
     rules = given.get("rules", "")
     # Without a value it is read as an empty text.
     rules = [] if rules == "" else rules
-    called = f"group {given.get('name')!r}"
+    called = cut(f"group {given.get('name')!r}")
     group = _read(GroupFields, {**given, "rules": []}, at, called, problems)
     if not isinstance(rules, list):
         problems.append(Problem(f"{at}/rules", "type", f"{called}: give a list"))
@@ -152,7 +152,7 @@ def _read_rules(
             problems.append(Problem(place, "type", f"{called}: give a map with `alert` and `expr`"))
             continue
         is_record = _RECORD in given
-        name = f"{called}, rule {given.get(_RECORD if is_record else _ALERT)!r}"
+        name = cut(f"{called}, rule {given.get(_RECORD if is_record else _ALERT)!r}")
         if is_record and not taking.recording:
             problems.append(Problem(place, "recording", f"{name}: {_RECORDING}"))
             continue

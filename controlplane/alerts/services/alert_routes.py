@@ -94,7 +94,7 @@ class AlertRouteNoun(Noun[rows.AlertRoute]):
 
 def _warn_of_nobody(unit: UnitOfWork, row: rows.AlertRoute) -> None:
     if row.name in routes_to_nobody():
-        says = "all of these are switched off: nobody is told of what matches"
+        says = "none of these takes messages now: nobody is told of what matches"
         unit.warnings.append(Problem("/receivers", "off", says))
 
 

@@ -100,10 +100,12 @@ def _look(incident: rows.Incident, laid_down: Standing, now: datetime) -> int:
         )
     )
     _note_muted(incident, alerts, look)
+    messages = stages.messages(look)
+    there = {one.pk: one for one in deliveries.held(messages)}
     # One that was deleted since is neither written to nor noted.
-    there = {one.pk: one for one in deliveries.held(stages.messages(look))}
-    written = _send(incident, look, there)
-    _record(incident, look, there)
+    sent = {key: occasion for key, occasion in messages.items() if key in there}
+    written = _send(incident, look, sent, there)
+    _record(incident, look, sent)
     return written
 
 
@@ -123,12 +125,10 @@ def _over(incident: rows.Incident, told: Iterable[rows.LastTold], alerts: list[r
     return frozenset(ended.difference(mute))
 
 
-def _send(incident: rows.Incident, look: Look, there: Mapping[int, rows.Receiver]) -> int:
+def _send(incident: rows.Incident, look: Look, sent: Mapping[int, Reason], there: Mapping[int, rows.Receiver]) -> int:
     """Write the messages. Who is told the same for the same reason is written to together."""
     together: defaultdict[tuple[Reason, tuple[int, ...]], list[int]] = defaultdict(list)
-    for key, occasion in stages.messages(look).items():
-        if key not in there:
-            continue
+    for key, occasion in sent.items():
         together[occasion, tuple(alert.key for alert in look.heard[key])].append(key)
     written = 0
     for (occasion, heard), keys in together.items():
@@ -138,9 +138,8 @@ def _send(incident: rows.Incident, look: Look, there: Mapping[int, rows.Receiver
     return written
 
 
-def _record(incident: rows.Incident, look: Look, there: Mapping[int, rows.Receiver]) -> None:
+def _record(incident: rows.Incident, look: Look, sent: Mapping[int, Reason]) -> None:
     """What was told, who is mute, and when to look again."""
-    sent = stages.messages(look)
     rows.LastTold.objects.bulk_create(
         [
             rows.LastTold(
@@ -152,7 +151,6 @@ def _record(incident: rows.Incident, look: Look, there: Mapping[int, rows.Receiv
                 at=look.now,
             )
             for key, occasion in sent.items()
-            if key in there
         ],
         update_conflicts=True,
         unique_fields=["incident", "receiver"],

@@ -16,7 +16,7 @@ from controlplane.alerts.services.rules import GROUP, LIKE_RULE_NAME, RULES, ale
 from controlplane.core import fields as f
 from controlplane.core.changes import UnitOfWork
 from wire.canonical import Document
-from wire.problems import Problem
+from wire.problems import MAX_PROBLEMS, Problem
 
 _NAME_MAX_CHARACTERS = 63
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.:-]+")
@@ -59,13 +59,13 @@ def take(unit: UnitOfWork, given: object, *, replace: bool = False, skip: bool =
     """Make the rules of a file: a rule of the same group and `alert` is changed, another one created.
 
     `replace`: rules of the file's groups that it does not have are removed, but those that are switched off, which no
-    file has. `skip`: what cannot be read is left out, with a warning each. Raises Refused with every problem.
+    file has. `skip`: what cannot be read is left out; warnings tell the first of it. Raises Refused with every problem.
     """
     if skip and replace:
         raise f.refused([Problem("/skip", "alone", "give skip or replace: what is left out would be removed")])
     left_out: list[Problem] = []
     groups = checked(given, dataclasses.replace(ALERTS, left_out=left_out) if skip else ALERTS)
-    unit.warnings += [Problem(each.path, each.rule, f"left out: {each.message}") for each in left_out]
+    _warn_of_left_out(unit, left_out)
     taken, names = Taken(), Names(RULES.keys())
     for group in groups:
         held = list(rows.Rule.objects.select_for_update().filter(group="" if group.name == GROUP else group.name))
@@ -186,6 +186,15 @@ def _removed(unit: UnitOfWork, gone: Sequence[rows.Rule]) -> list[str]:
     for row in gone:
         RULES.delete(unit, row.name)
     return [row.name for row in gone]
+
+
+def _warn_of_left_out(unit: UnitOfWork, left_out: Sequence[Problem]) -> None:
+    """A warning for each of the first ones, and one that counts the others."""
+    first = left_out[:MAX_PROBLEMS]
+    unit.warnings += [Problem(each.path, each.rule, f"left out: {each.message}") for each in first]
+    if (more := len(left_out) - MAX_PROBLEMS) > 0:
+        says = f"left out: {more} more, which are not named"
+        unit.warnings.append(Problem("/groups", "too_many", says))
 
 
 def _warn_of_interval(unit: UnitOfWork, group: GroupFields) -> None:

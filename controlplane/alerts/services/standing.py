@@ -64,10 +64,14 @@ def window_of(row: rows.MaintenanceWindow) -> WeeklyWindow:
 
 
 def routes_to_nobody() -> dict[str, list[str]]:
-    """Routes that are on and whose receivers are all switched off: name → receivers."""
-    off = set(rows.Receiver.objects.filter(enabled=False).values_list("name", flat=True))
+    """Routes that are on and lead to none that is on, of whom one is there at least: name → receivers.
+
+    Where all are gone everyone is told (grouping.receivers_of).
+    """
+    is_on = {listener.name: listener.enabled for listener in _listeners()}
     leads = rows.AlertRoute.objects.filter(enabled=True).order_by("name").values_list("name", "receivers")
-    return {name: receivers for name, receivers in leads if receivers and off.issuperset(receivers)} if off else {}
+    there = {name: [is_on[each] for each in receivers if each in is_on] for name, receivers in leads}
+    return {name: receivers for name, receivers in leads if there[name] and not any(there[name])}
 
 
 def routes() -> list[Route]:

@@ -124,6 +124,7 @@ def _take_node(node: rows.Node, report: NodeReport, now: datetime) -> None:
     }
     node.found_engines = [_found(engine) for engine in report.found_engines]
     node.reported_at = now
+    node.reported_revision = None if report.revision is UNSET else report.revision
     node.save()
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import msgspec
 from django.utils import timezone
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from controlplane.core import fields as f
@@ -36,6 +37,7 @@ _REFERENCES = ("priority_classes", "default_priority_class", "session_limits", "
 _SCHEMAS = snapshot.SchemaLimits()
 # What the configuration need not say.
 _DEFAULTS: Document = {
+    "display_name": "",
     "time_zone": f.default_of(rows.Tenant, "time_zone"),
     "schedule": {},
     "schema_limits": msgspec.structs.asdict(_SCHEMAS),
@@ -54,6 +56,24 @@ TimeZone = Annotated[
 ]
 
 
+def _one_line(text: str) -> str:
+    """Marks of direction within a text may stay; those that would turn what stands after it around may not."""
+    for character in text:
+        if unicodedata.category(character) in _CONTROLS or character in _TURNS_AROUND:
+            message = f"U+{ord(character):04X} is a control character; leave it out"
+            raise PydanticCustomError("control_character", "{message}", {"message": message})
+    return text
+
+
+DISPLAY_NAME_MAX_CHARACTERS = 120
+# Controls, and the ends of lines and paragraphs that Unicode has beside them.
+_CONTROLS = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_TURNS_AROUND = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+DisplayName = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, max_length=DISPLAY_NAME_MAX_CHARACTERS),
+    AfterValidator(_one_line),
+]
 Pins = Annotated[dict[f.ModelName, f.ModelName], Field(max_length=f.NAMES_MAX)]
 
 
@@ -70,9 +90,11 @@ class TenantFields(f.Fields):
     """A null limit is no limit; a null list allows all. `models` names models, and aliases for what they stand for.
 
     `daily_token_budget` is of a calendar day in `time_zone`, on whose clock the hours of `schedule` are read. `pins`:
-    what clients call a model → the model, such as a version of it, that this tenant gets for it.
+    what clients call a model → the model, such as a version of it, that this tenant gets for it. `display_name`: what
+    people call it, in any script; empty: its name. No gateway is told of it.
     """
 
+    display_name: DisplayName = ""
     weight: f.Positive = f.default_of(rows.Tenant, "weight")
     blocked: bool = f.default_of(rows.Tenant, "blocked")
     tpm_limit: f.Count | None = None
@@ -104,6 +126,7 @@ class TenantNoun(Noun[rows.Tenant]):
     def describe(self, row: rows.Tenant) -> Document:
         return {
             "name": row.name,
+            "display_name": row.display_name,
             "weight": row.weight,
             "blocked": row.blocked,
             **{limit: getattr(row, limit) for limit in _LIMITS},

@@ -28,7 +28,7 @@ from controlplane.fleet.models import Alias, Model
 from controlplane.tenants.models import CachePolicy, PriorityClass, SessionLimits, Tenant
 from controlplane.tenants.services.keys import OVERLAP_MAX_SECONDS
 from controlplane.tenants.services.temporary_limits import EXPIRES_MAX_SECONDS
-from controlplane.tenants.services.tenants import TEMPORARY_LIMITS
+from controlplane.tenants.services.tenants import DISPLAY_NAME_MAX_CHARACTERS, TEMPORARY_LIMITS
 from controlplane.web.forms.hours import HoursField, named_hours
 from controlplane.web.forms.inputs import decimal, numeric
 from controlplane.web.forms.long_choices import NameList, shorten
@@ -156,6 +156,12 @@ class TenantLimitsForm(RefusableForm):
 class TenantForm(TenantLimitsForm):
     """All fields of a tenant. What it offers to choose from is of the whole fleet."""
 
+    display_name = forms.CharField(
+        label=_("Display name"),
+        help_text=_("What people call it, in any script. Empty: its name."),
+        max_length=DISPLAY_NAME_MAX_CHARACTERS,
+        required=False,
+    )
     time_zone = forms.CharField(
         label=_("Time zone"), help_text=_("An IANA name, such as Europe/Istanbul. Empty: UTC."), required=False
     )
@@ -188,6 +194,9 @@ class TenantForm(TenantLimitsForm):
     cache_policy = forms.ChoiceField(label=_("Cache policy"), required=False)
     blocked = forms.BooleanField(label=_("Blocked: every request of this tenant is refused"), required=False)
 
+    # A new one's is the only form that has a name.
+    field_order = ("name", "display_name")
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         classes = list(PriorityClass.objects.order_by("rank", "name").values_list("name", flat=True))
@@ -202,6 +211,11 @@ class TenantForm(TenantLimitsForm):
         chooser = cast(forms.ChoiceField, self.fields[field])
         chooser.choices = [*([("", none)] if none is not None else []), *((name, name) for name in names)]
 
+    def values(self) -> dict[str, Any]:
+        """As of every form of a tenant; a display name that is not set is empty."""
+        values = super().values()
+        return {**values, "display_name": values["display_name"] or ""} if "display_name" in values else values
+
     def clean_time_zone(self) -> str:
         typed: str = self.cleaned_data["time_zone"]
         return typed or str(default_of(Tenant, "time_zone"))
@@ -210,13 +224,23 @@ class TenantForm(TenantLimitsForm):
 class NewTenantForm(TenantForm):
     name = forms.CharField(label=_("Name"), help_text=_("Lower case letters, digits, '.', '_' and '-'."))
 
-    field_order = ("name",)
 
-
-class SecretForm(ReasonForm):
-    """A form whose answer shows a secret. It is carried out once: `form_id` becomes the name of its change."""
+class OnceForm(RefusableForm):
+    """A form without a review. It is carried out once: `form_id` becomes the name of its change."""
 
     form_id = forms.UUIDField(widget=forms.HiddenInput, initial=uuid.uuid4)
+
+    @property
+    def change_id(self) -> uuid.UUID | None:
+        """As it was sent, whatever else the form holds; None where it names none."""
+        try:
+            return cast(uuid.UUID, self.fields["form_id"].clean(self["form_id"].value()))
+        except ValidationError:
+            return None
+
+
+class SecretForm(OnceForm, ReasonForm):
+    """A form that takes or makes a secret, which no review may show."""
 
 
 class NewKeyForm(SecretForm):

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.core.fields import default_of
 from controlplane.fleet.models import Engine, EngineKind, Node, Pool
 from controlplane.web.forms.alert import NounForm
-from controlplane.web.forms.common import ReasonForm
+from controlplane.web.forms.common import SecretForm
 from controlplane.web.forms.grouped import name_field
 from controlplane.web.forms.inputs import numeric
 
@@ -74,7 +74,7 @@ class NewNodeForm(NounForm):
     )
 
 
-class EngineKeyForm(ReasonForm):
+class EngineKeyForm(SecretForm):
     """A key that was made elsewhere. It is typed once, and never shown."""
 
     api_key = forms.CharField(

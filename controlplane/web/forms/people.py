@@ -16,9 +16,10 @@ from controlplane.core.models import Role, User
 from controlplane.core.scope import known_scopes
 from controlplane.core.security import address_of
 from controlplane.web.forms.alert import LinesField, NounForm
-from controlplane.web.forms.common import RefusableForm, SecretForm
+from controlplane.web.forms.common import OnceForm, RefusableForm, SecretForm
 from controlplane.web.forms.inputs import numeric
 from controlplane.web.own_password import TooManyGuesses, WrongPassword, prove
+from controlplane.web.scopes import scope_label
 
 _TENANTS_HELP = _("Names, one a line. None: the whole fleet.")
 _PASSWORD_HELP = _("Twelve characters or more; a sentence is easy to keep.")
@@ -52,7 +53,7 @@ class NewUserForm(_OfPerson, SecretForm):
     field_order = ("username", "role", "tenants", "reason")
 
 
-class OwnPasswordForm(RefusableForm):
+class OwnPasswordForm(OnceForm):
     """A person's own. The present one is asked for: who finds an open browser must not take it over."""
 
     current = forms.CharField(
@@ -129,7 +130,7 @@ class NewTokenForm(SecretForm):
         super().__init__(*args, **kwargs)
         offered = [role for role in Role if at_most.covers(role)]
         self.fields["role"].choices = [(role.value, role.label) for role in offered]  # type: ignore[attr-defined]
-        self.fields["scopes"].choices = [(name, name) for name in sorted(known_scopes)]  # type: ignore[attr-defined]
+        self.fields["scopes"].choices = [(name, scope_label(name)) for name in sorted(known_scopes, key=scope_label)]  # type: ignore[attr-defined]
 
     def values(self) -> dict[str, Any]:
         named = {name: self.cleaned_data[name] for name in ("name", "role", "days")}

@@ -14,11 +14,11 @@ from django.utils.translation import gettext_lazy as _
 from controlplane.configs.document_text import read_document
 from controlplane.core.errors import Refused
 from controlplane.core.models import Target, TargetKind
+from controlplane.telemetry.promql.written import one_of
 from controlplane.web.forms.alert import LinesField
 from controlplane.web.forms.common import RefusableForm, ScaledField
 from controlplane.web.forms.inputs import code, numeric
 from controlplane.web.forms.rules import DurationField
-from controlplane.web.measured import one_of
 from wire.canonical import Document
 from wire.problems import Problem
 

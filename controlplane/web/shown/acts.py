@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from django.db.models import Exists, OuterRef, Prefetch, Q
 from django.utils.translation import gettext as _
 
 from controlplane.fleet.models import Act, ActState, Engine, EngineKind, Node
 from controlplane.fleet.services import ENGINES, NODES
 from controlplane.web.labels import ACTIONS, action_label
+from controlplane.web.listed import Listed, Wanted, listed
+from controlplane.web.shown.spoken import spoken
 from wire.acts import ACTIONS as REQUESTS
 
 _BEGUN = (ActState.RUNNING, ActState.DONE, ActState.FAILED)
@@ -88,7 +91,7 @@ class ActLine:
 
     @property
     def result(self) -> str:
-        return ": ".join(filter(None, (self.row.result_reason, self.row.detail)))
+        return ": ".join(filter(None, (self.row.result_reason, spoken(self.row.detail))))
 
 
 def _flat(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -111,10 +114,12 @@ def subject_of(*, engine: str, node: str) -> Subject | None:
     return Subject(NODES.get(node), None) if node else None
 
 
-def subjects() -> list[tuple[Node, list[Engine]]]:
-    """Every node with its engines, by name."""
-    nodes = Node.objects.order_by("name").prefetch_related("engines")
-    return [(node, sorted(node.engines.all(), key=lambda engine: engine.name)) for node in nodes]
+def subjects(wanted: Wanted) -> Listed[Node]:
+    """Nodes by name, those that hold what is searched for in their name or in that of an engine; with their engines."""
+    engines = Engine.objects.order_by("name")
+    named = engines.filter(node=OuterRef("pk"), name__icontains=wanted.text)
+    nodes = Node.objects.filter(Q(name__icontains=wanted.text) | Exists(named))
+    return listed(nodes.order_by("name").prefetch_related(Prefetch("engines", engines)), wanted)
 
 
 def offers(subject: Subject) -> list[Offer]:

@@ -14,6 +14,8 @@ from controlplane.alerts.services import evidence, rules
 from controlplane.core.fields import epoch_ms
 from controlplane.telemetry import query
 from controlplane.web.listed import Listed, Wanted, listed_of
+from controlplane.web.shown.diagnosis import shown_value
+from controlplane.web.shown.units import unit_of
 from wire.canonical import Document
 
 CHART_SPAN, CHART_POINTS, CHART_WIDTH, CHART_HEIGHT = timedelta(hours=1), 120, 600, 90
@@ -130,7 +132,12 @@ def drawn_chart(drawn: evidence.Chart, now: datetime) -> Chart:
     bottom, top = _bounds(values if limit is None else [*values, limit])
     lines = [" ".join(_points(line, end_ms - span_ms, span_ms, bottom, top)) for line in series[:LINES_MAX]]
     limit_y = None if limit is None else _y(limit, bottom, top)
-    return Chart(drawn.expr, lines, max(len(series) - LINES_MAX, 0), f"{bottom:.4g}", f"{top:.4g}", limit_y)
+    unit, more = unit_of(drawn.expr), max(len(series) - LINES_MAX, 0)
+    return Chart(drawn.expr, lines, more, _said(bottom, unit), _said(top, unit), limit_y)
+
+
+def _said(value: float, unit: str) -> str:
+    return shown_value(value, unit) if unit else f"{value:.4g}"
 
 
 def _bounds(values: Sequence[float]) -> tuple[float, float]:

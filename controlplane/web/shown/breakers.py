@@ -14,7 +14,8 @@ from controlplane.breakers.standing import Forced
 from controlplane.core import fields as f
 from controlplane.fleet.models import Pool
 from controlplane.telemetry import query
-from controlplane.web.measured import Question, ask, one_of
+from controlplane.telemetry.promql.written import one_of
+from controlplane.web.measured import Question, ask
 from wire.canonical import Document
 
 # In which it is looked for when a breaker was closed last, and in what steps.
@@ -110,9 +111,9 @@ class Standing(NamedTuple):
     missing: str
 
 
-def standing_of(pools: Sequence[Pool], forced: Forced) -> Standing:
-    """The breakers of these pools."""
-    found, missing = standing.breakers(pools, forced)
+def standing_of(pools: Sequence[Pool], forced: Forced, gateways: Sequence[str] | None = None) -> Standing:
+    """The breakers of these pools at `gateways`, or at all that there are."""
+    found, missing = standing.breakers(pools, forced, gateways)
     awake = {(kind, name) for kind, name, states in _told(found) if {"open", "half_open"} & set(states.values())}
     since = {} if missing else _closed_last(awake)
     troubled = [pool["pool"] for pool in found if _is_troubled(pool, awake)]

@@ -53,7 +53,7 @@ _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 def shown_value(value: float, unit: str) -> str:
     """97.1 %, 12.3 GiB, 480 tokens, 0.25 s."""
     if unit == "ratio":
-        return f"{_number(100 * value)} %"
+        return _("%(number)s %%") % {"number": _number(100 * value)}
     if unit == "bytes":
         power = min(int(math.log(abs(value), 1024)), len(_BINARY) - 1) if abs(value) >= 1 else 0
         return f"{_number(value / 1024**power)} {_BINARY[power]}"

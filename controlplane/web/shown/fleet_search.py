@@ -1,44 +1,48 @@
-"""Which of a fleet's nodes and engines a person looks for. Pure: lines in, a page of them out."""
+"""Which of a fleet's nodes and engines a person looks for. Pure: lines in, a page of each out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
-from urllib.parse import urlencode
 
+from django.http import HttpRequest
+
+from controlplane.web import listed
+from controlplane.web.asked import text_in
+from controlplane.web.listed import Listed, listed_of
 from controlplane.web.shown.fleet import EngineLine, Fleet, NodeLine
 
-T = TypeVar("T")
-NODES_PER_PAGE, ENGINES_PER_PAGE = 50, 50
 _TEXT_MAX_CHARACTERS = 200
-_PAGE_MAX_DIGITS = 6
+_FILTERS = ("health", "pool")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an address asks for; empty is all. `text` is looked for in every name that a row shows."""
+    """What an address asks for; empty is all. `text` is looked for in every name that a row shows.
 
-    health: str = ""
-    pool: str = ""
-    text: str = ""
-    page: int = 1
-    engines_page: int = 1
+    `nodes` and `engines`: which page of each; where one list goes on, the other stays where it is.
+    """
+
+    health: str
+    pool: str
+    text: str
+    nodes: listed.Wanted
+    engines: listed.Wanted
 
     @classmethod
-    def of(cls, parameters: Mapping[str, str]) -> Wanted:
+    def of(cls, request: HttpRequest) -> Wanted:
         """From the parameters of an address. What makes no sense there is as good as not said."""
-
-        def words(name: str) -> str:
-            given = parameters.get(name, "").strip()[:_TEXT_MAX_CHARACTERS]
-            return given if given.isprintable() else ""
-
-        def number(name: str) -> int:
-            given = parameters.get(name, "")
-            usable = given.isascii() and given.isdecimal() and len(given) <= _PAGE_MAX_DIGITS
-            return max(1, int(given)) if usable else 1
-
-        return cls(words("health"), words("pool"), words("q"), number("page"), number("engines_page"))
+        health, pool = (text_in(request, name).strip()[:_TEXT_MAX_CHARACTERS] for name in _FILTERS)
+        nodes, engines = listed.Wanted.of(request), replace(listed.Wanted.of(request, "engines_"), text="")
+        filters = tuple((name, value) for name, value in (("health", health), ("pool", pool)) if value)
+        text = (("q", nodes.text),) if nodes.text else ()
+        return cls(
+            health,
+            pool,
+            nodes.text,
+            replace(nodes, kept=(*filters, *_at(engines))),
+            replace(engines, kept=(*filters, *text, *_at(nodes))),
+        )
 
     @property
     def any(self) -> bool:
@@ -46,15 +50,8 @@ class Wanted:
 
     @property
     def query(self) -> str:
-        """The same as an address has it."""
-        names = {"health": self.health, "pool": self.pool, "q": self.text}
-        pages = {"page": self.page, "engines_page": self.engines_page}
-        return urlencode(
-            {
-                **{name: value for name, value in names.items() if value},
-                **{name: at for name, at in pages.items() if at > 1},
-            }
-        )
+        """The same as an address has it, with its question mark; empty where all is wanted."""
+        return self.nodes.query
 
     def wants_node(self, node: NodeLine) -> bool:
         if self.health and node.health != self.health:
@@ -81,31 +78,12 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Page(Generic[T]):
-    """Some rows of `found`; the addresses' queries of the pages beside it are empty where there are none."""
-
-    rows: Sequence[T]
-    found: int
-    first: int
-    before: str
-    after: str
-
-    @property
-    def last(self) -> int:
-        return self.first + len(self.rows) - 1
-
-    @property
-    def is_part(self) -> bool:
-        return len(self.rows) < self.found
-
-
-@dataclass(frozen=True)
 class Shown:
-    """What of a fleet is wanted."""
+    """What of a fleet is wanted. `pools`: of all of its engines."""
 
     wanted: Wanted
-    nodes: Page[NodeLine]
-    engines: Page[EngineLine]
+    nodes: Listed[NodeLine]
+    engines: Listed[EngineLine]
     pools: Sequence[str]
 
 
@@ -114,19 +92,9 @@ def shown_of(fleet: Fleet, wanted: Wanted) -> Shown:
     nodes = [node for node in fleet.nodes if wanted.wants_node(node)]
     healthy = frozenset(node.name for node in fleet.nodes if node.health == wanted.health)
     engines = [engine for engine in fleet.engines if wanted.wants_engine(engine, healthy)]
-    pools = sorted({engine.pool for engine in fleet.engines} | ({wanted.pool} - {""}))
-    return Shown(
-        wanted,
-        _page(nodes, wanted, "page", NODES_PER_PAGE),
-        _page(engines, wanted, "engines_page", ENGINES_PER_PAGE),
-        pools,
-    )
+    pools = sorted({engine.pool for engine in fleet.engines})
+    return Shown(wanted, listed_of(nodes, wanted.nodes), listed_of(engines, wanted.engines), pools)
 
 
-def _page(rows: Sequence[T], wanted: Wanted, name: str, size: int) -> Page[T]:
-    last = max(1, -(-len(rows) // size))
-    at = min(getattr(wanted, name), last)
-    start = (at - 1) * size
-    before = f"?{replace(wanted, **{name: at - 1}).query}" if at > 1 else ""
-    after = f"?{replace(wanted, **{name: at + 1}).query}" if at < last else ""
-    return Page(rows[start : start + size], len(rows), start + 1, before, after)
+def _at(wanted: listed.Wanted) -> tuple[tuple[str, str], ...]:
+    return ((f"{wanted.prefix}page", str(wanted.page)),) if wanted.page > 1 else ()

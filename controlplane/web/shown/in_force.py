@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from django.db.models import F, Max, Q, Value
+from django.db.models import BigIntegerField, DateTimeField, F, Max, Q, QuerySet, Value
 from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.breakers import standing
 from controlplane.breakers.standing import Forced
-from controlplane.configs import stages
+from controlplane.configs.models import Stage
 from controlplane.core.models import AuditEntry, Role
 from controlplane.fleet.models import Engine, Node
 from controlplane.tenants.models import TemporaryLimits
@@ -44,9 +44,9 @@ class InForce(NamedTuple):
     role: Role = Role.OPERATOR
 
 
-def in_force(forced: Forced) -> list[InForce]:
-    """What ends first comes first, then what has no end, newest first."""
-    found = [*_overrides(forced), *_temporary_limits(), *_stage(), *_cordons()]
+def in_force(forced: Forced, stage: Stage | None) -> list[InForce]:
+    """What ends first comes first, then what has no end, newest first. `stage`: the one that runs."""
+    found = [*_overrides(forced), *_limits_and_cordons(), *_stage(stage)]
     now = timezone.now()
     return sorted(found, key=lambda each: (each.until is None, each.until or now, -_stamp(each.since)))
 
@@ -76,32 +76,84 @@ def _overrides(forced: Forced) -> list[InForce]:
     ]
 
 
-def _temporary_limits() -> list[InForce]:
-    rows = TemporaryLimits.objects.filter(expires_at__gt=timezone.now()).select_related("tenant")
-    found = []
-    for row in rows.order_by("expires_at")[:ROWS]:
-        limits = {name: getattr(row, name) for name in TEMPORARY_LIMITS}
-        found.append(
-            InForce(
-                noun="tenant",
-                subject=row.tenant.name,
-                address=reverse("web:tenant", args=[row.tenant.name]),
-                state="limited",
-                detail=", ".join(
-                    f"{place_label([name])} {grouped(value)}" for name, value in limits.items() if value is not None
-                ),
-                owner=row.owner,
-                reason=row.reason,
-                since=None,
-                until=row.expires_at,
-                end=reverse("web:end_temporary_limits", args=[row.tenant.name]),
-            )
-        )
-    return found
+class _Row(NamedTuple):
+    """A tenant's limits for a time; or a cordon, of which the audit knows the rest. `on_node`: where an engine is."""
+
+    noun: str
+    name: str
+    on_node: str | None
+    expires_at: datetime | None
+    owner: str
+    reason: str
+    limits: dict[str, int | None]
 
 
-def _stage() -> list[InForce]:
-    stage = stages.running()
+_COLUMNS = _Row._fields[:-1]
+
+
+def _limits_and_cordons() -> list[InForce]:
+    """In one query, and in another who set the cordons."""
+    rows = list(_rows())
+    entries = _cordoned_by((row.noun, row.name) for row in rows if row.noun != "tenant")
+    return [_limited(row) if row.noun == "tenant" else _cordoned(row, entries) for row in rows]
+
+
+def _rows() -> Iterator[_Row]:
+    limits = (
+        TemporaryLimits.objects.filter(expires_at__gt=timezone.now())
+        .order_by()
+        .annotate(noun=Value("tenant"), name=F("tenant__name"), on_node=Value(""))
+        .values_list(*_COLUMNS, *TEMPORARY_LIMITS)
+    )
+    # Each column has the type that it has in the first part.
+    nothing: dict[str, Any] = {name: Value(None, BigIntegerField()) for name in TEMPORARY_LIMITS}
+    nothing |= {"expires_at": Value(None, DateTimeField()), "owner": Value(""), "reason": Value("")}
+    cordons = (
+        kind._default_manager.filter(cordoned=True)
+        .order_by()
+        .annotate(noun=Value(noun), on_node=F(on_node), **nothing)
+        .values_list(*_COLUMNS, *TEMPORARY_LIMITS)
+        for kind, noun, on_node in ((Node, "node", "name"), (Engine, "engine", "node__name"))
+    )
+    found: QuerySet[Any, Any] = limits.union(*cordons, all=True)
+    for values in found.order_by(F("expires_at").asc(nulls_last=True), "-noun", "name")[:ROWS]:
+        limited = dict(zip(TEMPORARY_LIMITS, values[len(_COLUMNS) :], strict=True))
+        yield _Row._make([*values[: len(_COLUMNS)], limited])
+
+
+def _limited(row: _Row) -> InForce:
+    given = [f"{place_label([name])} {grouped(value)}" for name, value in row.limits.items() if value is not None]
+    return InForce(
+        noun="tenant",
+        subject=row.name,
+        address=reverse("web:tenant", args=[row.name]),
+        state="limited",
+        detail=", ".join(given),
+        owner=row.owner,
+        reason=row.reason,
+        since=None,
+        until=row.expires_at,
+        end=reverse("web:end_temporary_limits", args=[row.name]),
+    )
+
+
+def _cordoned(row: _Row, entries: Mapping[tuple[str, str], AuditEntry]) -> InForce:
+    entry = entries.get((row.noun, row.name))
+    return InForce(
+        noun=row.noun,
+        subject=row.name,
+        address=reverse("web:node", args=[row.on_node]) if row.on_node else reverse("web:fleet"),
+        state="cordoned",
+        detail="",
+        owner=actor_label(entry.actor_kind, entry.actor) if entry else "",
+        reason=entry.reason if entry else "",
+        since=entry.at if entry else None,
+        until=None,
+        end=reverse(f"web:uncordon_{row.noun}", args=[row.name]),
+    )
+
+
+def _stage(stage: Stage | None) -> list[InForce]:
     if stage is None:
         return []
     return [
@@ -118,37 +170,6 @@ def _stage() -> list[InForce]:
             end=reverse("web:take_back_stage", args=[stage.pk]),
         )
     ]
-
-
-def _cordons() -> list[InForce]:
-    """Of nodes, then of engines."""
-    nodes, engines = (
-        kind._default_manager.filter(cordoned=True)
-        .order_by()
-        .annotate(noun=Value(noun), on_node=F(on_node))
-        .values_list("noun", "name", "on_node")
-        for kind, noun, on_node in ((Node, "node", "name"), (Engine, "engine", "node__name"))
-    )
-    cordoned = list(nodes.union(engines, all=True).order_by("-noun", "name")[:ROWS])
-    entries = _cordoned_by((noun, name) for noun, name, _node in cordoned)
-    found = []
-    for noun, name, node in cordoned:
-        entry = entries.get((noun, name))
-        found.append(
-            InForce(
-                noun=noun,
-                subject=name,
-                address=reverse("web:node", args=[node]) if node else reverse("web:fleet"),
-                state="cordoned",
-                detail="",
-                owner=actor_label(entry.actor_kind, entry.actor) if entry else "",
-                reason=entry.reason if entry else "",
-                since=entry.at if entry else None,
-                until=None,
-                end=reverse(f"web:uncordon_{noun}", args=[name]),
-            )
-        )
-    return found
 
 
 def _cordoned_by(cordoned: Iterable[tuple[str, str]]) -> dict[tuple[str, str], AuditEntry]:

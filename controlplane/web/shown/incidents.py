@@ -23,6 +23,7 @@ from controlplane.alerts.models import (
 from controlplane.alerts.services import alerts, evidence
 from controlplane.alerts.services.incidents import Counts, Wanted, counted
 from controlplane.web.shown import alert_rules
+from controlplane.web.shown.spoken import spoken
 
 RESOLVED_PER_PAGE = 50
 # A fleet on fire is read from the worst down; the REST call gives all.
@@ -108,7 +109,7 @@ def charts_of(row: Incident, now: datetime) -> list[EvidenceChart]:
     """What its rules compared, and what its events are about, in the hour around its start."""
     _start, end = evidence.span_of(row, now)
     charts = evidence.charts_of(alerts.first_of(row, evidence.ALERTS_READ))
-    return [EvidenceChart(chart.title, alert_rules.drawn_chart(chart, end)) for chart in charts]
+    return [EvidenceChart(spoken(chart.title), alert_rules.drawn_chart(chart, end)) for chart in charts]
 
 
 def lines_of(rows: list[Incident]) -> list[IncidentLine]:

@@ -14,6 +14,7 @@ from django.utils.translation import ngettext
 from controlplane.core import oidc_rows
 from controlplane.core.models import ApiToken, User
 from controlplane.core.sessions import LogIn, open_log_ins
+from controlplane.web.scopes import scope_label
 
 
 class PersonLine(NamedTuple):
@@ -40,6 +41,11 @@ class TokenLine(NamedTuple):
         if not self.row.user.is_active:
             return "off"
         return "resting" if _rests(self.row.user) else "active"
+
+    @property
+    def calls(self) -> list[str]:
+        """The groups of calls that it is limited to, in words."""
+        return [scope_label(scope) for scope in self.row.scopes or ()]
 
     @property
     def may_be_revoked(self) -> bool:

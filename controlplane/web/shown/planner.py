@@ -10,6 +10,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from controlplane.web.shown.quantities import of_hundred
 from wire.canonical import Document
 
 _GIB = 2**30
@@ -130,7 +131,7 @@ def rows_of(plan: Document) -> list[Row]:
 
 def percent(permille: int | None) -> str:
     """Per mille as percent, with a sign that a reader knows."""
-    return "–" if permille is None else f"{number_format(permille / 10, 1, use_l10n=True)} %"
+    return "–" if permille is None else of_hundred(permille / 10, 1)
 
 
 def signed_percent(permille: int | None) -> str:

@@ -40,6 +40,22 @@ def percent(ratio: float | None) -> str:
     return _("%(number)s %%") % {"number": number_format(shown, decimals, use_l10n=True)}
 
 
+def of_hundred(number: float, decimals: int = 0) -> str:
+    """31 %; 20.0 %. Its sign stands before all of it."""
+    sign = "-" if number < 0 else ""
+    return sign + _("%(number)s %%") % {"number": number_format(abs(number), decimals, use_l10n=True)}
+
+
+def difference(ratio: float, decimals: int = 0) -> str:
+    """A difference as a share: +12 %, -3 %."""
+    return f"{'' if ratio < 0 else '+'}{of_hundred(100 * ratio, decimals)}"
+
+
+def whole(number: float) -> str:
+    """4,096."""
+    return number_format(number, 0, use_l10n=True, force_grouping=True)
+
+
 def measured(value: float | None) -> str:
     """1,240; 36.5; 4.20; "–" for None."""
     if value is None:

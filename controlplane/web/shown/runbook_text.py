@@ -8,21 +8,12 @@ from collections.abc import Callable, Iterator
 from django.urls import reverse
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import get_language, gettext_lazy, gettext_noop, pgettext_lazy
-
-from controlplane.diagnosis.texts import PLAIN_LANGUAGE
+from django.utils.translation import gettext_noop
 
 _CODE = re.compile(r"`([^`]+)`")
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 _EMPHASIS = re.compile(r"(?<!\*)\*([^*]+)\*(?!\*)")
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
-# What stands in every runbook is said in the reader's language; its text is English.
-_LEADS = {
-    "Why it matters.": gettext_lazy("Why it matters."),
-    "Look at": gettext_lazy("Look at"),
-    "Do": pgettext_lazy("runbook", "Do"),
-    "False alarm.": gettext_lazy("False alarm."),
-}
 # The themes of the list (controlplane/alerts/runbooks.py).
 THEMES = (
     gettext_noop("Promises"),
@@ -112,19 +103,12 @@ def _marked(text: str) -> str:
     marked: str = escape(text)
     replacements: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
         (_LINK, _link),
-        (_BOLD, _bold),
+        (_BOLD, r"<strong>\1</strong>"),
         (_EMPHASIS, r"<em>\1</em>"),
     )
     for pattern, by in replacements:
         marked = pattern.sub(by, marked)
     return marked
-
-
-def _bold(found: re.Match[str]) -> str:
-    lead, language = _LEADS.get(found[1]), get_language() or PLAIN_LANGUAGE
-    if lead is None or language == PLAIN_LANGUAGE:
-        return f"<strong>{found[1]}</strong>"
-    return f'<strong lang="{language}">{lead}</strong>'
 
 
 def _link(found: re.Match[str]) -> str:

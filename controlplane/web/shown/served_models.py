@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
-from django.db.models import Count, Q
+from django.db.models import Q
+from django.utils import timezone
 
-from controlplane.fleet.models import Alias, Model, ModelVersion, Pool
+from controlplane import settings_rows
+from controlplane.breakers.standing import Forced
+from controlplane.fleet.models import Alias, Engine, Model, ModelVersion, Pool
 from controlplane.fleet.services import MODELS
 from controlplane.web.listed import Listed, Wanted, listed, named_by
 from controlplane.web.shown import pool_readings
+from controlplane.web.shown.overview import stands
+from controlplane.web.shown.pool_words import Engines
 
 
 @dataclass(frozen=True)
 class ServedPool:
-    """A pool of a model: its engines, and those of them that are up."""
-
     name: str
-    engines: int
-    up: int
+    engines: Engines
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,12 @@ def _aliases(models: Sequence[Model]) -> Mapping[int, list[str]]:
 
 
 def _pools(models: Sequence[Model]) -> Mapping[int, list[ServedPool]]:
+    """Engines are counted as the list of pools counts them."""
+    now, silent = timezone.now(), timedelta(seconds=settings_rows.TARGET_SILENT_SECONDS.read())
+    forced, counts = Forced(now), defaultdict[int, Counter[str]](Counter)
+    for engine in Engine.objects.filter(pool__model__in=models).select_related("node", "pool"):
+        counts[engine.pool_id][stands(engine, now, silent, forced)] += 1
     found: dict[int, list[ServedPool]] = {}
-    up = Count("engines", filter=Q(engines__state="up"))
-    for row in Pool.objects.filter(model__in=models).annotate(engines_count=Count("engines"), up=up).order_by("name"):
-        found.setdefault(row.model_id, []).append(ServedPool(row.name, row.engines_count, row.up))
+    for row in Pool.objects.filter(model__in=models).order_by("name"):
+        found.setdefault(row.model_id, []).append(ServedPool(row.name, Engines(**counts[row.pk])))
     return found

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
 from controlplane.planner.models import OPEN_STATES, WhatIfRun
 from controlplane.planner.what_if_table import grid, groups, is_peak
+from controlplane.web.shown.quantities import difference, of_hundred, whole
+from controlplane.web.shown.spoken import spoken
 from policy.what_if import best_load, goodput_of
 
 # Shades of the table, from none of the best goodput to all of it.
@@ -64,12 +67,13 @@ def _cell(point: Mapping[str, Any] | None, best: float, peak: Mapping[str, Any] 
         return None
     load = best_load(point)
     if point["cannot"] or load is None:
-        return Cell("–", point["cannot"] or "", None, False)
+        return Cell("–", spoken(point["cannot"]), None, False)
     goodput = goodput_of(point)
     title = " · ".join(
-        f"{name.upper()} p95 {load[f'{name}_ms']['p95']:,.0f} ms" for name in ("ttft", "tpot") if load[f"{name}_ms"]
+        f"{name.upper()} p95 {whole(load[f'{name}_ms']['p95'])} ms" for name in ("ttft", "tpot") if load[f"{name}_ms"]
     )
-    return Cell(f"{goodput:.2f}", title, round(SHADES * goodput / best) if best else 0, is_peak(point, peak))
+    shade = round(SHADES * goodput / best) if best else 0
+    return Cell(number_format(goodput, 2, use_l10n=True), title, shade, is_peak(point, peak))
 
 
 def peak_load(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -84,10 +88,10 @@ def reasons(report: Mapping[str, Any]) -> list[str]:
 
 
 def _reason(why: Mapping[str, Any]) -> str:
-    shown = {"setting": why["setting"], "from": f"{why['from']:,}", "to": f"{why['to']:,}"}
+    shown = {"setting": why["setting"], "from": whole(why["from"]), "to": whole(why["to"])}
     if why["cause"] == "cannot":
         return _("%(setting)s %(from)s → %(to)s: the engine does not start") % shown
-    shown["change"] = f"{100 * why['goodput_change']:+.1f} %"
+    shown["change"] = difference(why["goodput_change"], 1)
     text = _("%(setting)s %(from)s → %(to)s: goodput %(change)s") % shown
     cause = _cause(why)
     return f"{text}: {cause}" if cause else text
@@ -104,11 +108,11 @@ def _cause(why: Mapping[str, Any]) -> str:
     }
     if why["cause"] is None:
         return ""
-    told = [f"{100 * why['share_before']:.1f} % → {100 * why['share_after']:.1f} %"]
+    told = [" → ".join(of_hundred(100 * why[name], 1) for name in ("share_before", "share_after"))]
     if why.get("p95_before_ms") is not None and why.get("p95_after_ms") is not None:
-        told.append(f"p95 {why['p95_before_ms']:,.0f} → {why['p95_after_ms']:,.0f} ms")
+        told.append(f"p95 {whole(why['p95_before_ms'])} → {whole(why['p95_after_ms'])} ms")
     if "preemptions_per_minute" in why:
-        told.append(_("%(count)s preemptions a minute") % {"count": f"{why['preemptions_per_minute']:,.0f}"})
+        told.append(_("%(count)s preemptions a minute") % {"count": whole(why["preemptions_per_minute"])})
     return f"{causes[why['cause']]} ({'; '.join(told)})"
 
 

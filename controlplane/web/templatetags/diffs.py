@@ -6,8 +6,12 @@ from collections.abc import Sequence
 
 from django import template
 
+from controlplane.web.differences import NOUN_OF_SECTION, shown_key
 from controlplane.web.field_labels import in_its_unit, place_label
+from controlplane.web.labels import noun_label
 from controlplane.web.templatetags.headworks import readable
+from controlplane.web.value_words import in_words
+from wire.problems import Problem
 
 register = template.Library()
 
@@ -27,4 +31,17 @@ def as_in_rest(steps: Sequence[str], noun: str) -> str:
 
 @register.simple_tag
 def side(value: str | bool, steps: Sequence[str], noun: str) -> str:
-    return readable(value if isinstance(value, bool) else in_its_unit(steps, noun, value))
+    return readable(value if isinstance(value, bool) else in_words(steps, noun, in_its_unit(steps, noun, value)))
+
+
+@register.filter
+def warned_place(warning: Problem) -> str:
+    """What a warning is about, where it does not name it itself: an object, or a place in a file; else empty."""
+    section, _slash, key = warning.path.removeprefix("/").partition("/")
+    if section not in NOUN_OF_SECTION:
+        return warning.path if key else ""
+    name = key.replace("~1", "/").replace("~0", "~")
+    noun = NOUN_OF_SECTION[section]
+    if not name or f"'{name}'" in warning.message:
+        return ""
+    return f"{noun_label(noun)} {shown_key(noun, name)}"

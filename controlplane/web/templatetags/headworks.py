@@ -28,6 +28,7 @@ from controlplane.web.labels import (
     actor_label,
     annotation_label,
     annotation_text,
+    cause_label,
     entry_label,
     gpu_source_label,
     health_reason_label,
@@ -37,16 +38,21 @@ from controlplane.web.labels import (
 from controlplane.web.rendering import frame_of
 from controlplane.web.shown.diagnosis import title_of
 from controlplane.web.shown.fleet import GpuLine, Reason, headline_of
-from controlplane.web.shown.quantities import lasted, measured, percent, promised
+from controlplane.web.shown.places import place, place_address
+from controlplane.web.shown.quantities import difference, lasted, measured, percent, promised
 from controlplane.web.shown.reasons import MEANS
 from controlplane.web.shown.spoken import spoken
 from controlplane.web.states import SHORT_LABELS, Look, look_of
 
 register = template.Library()
-for _filter in (lasted, measured, percent, promised, spoken):
+for _filter in (lasted, measured, percent, place, place_address, promised, spoken):
     register.filter(_filter)
 _STEPS = re.compile(r"(?<=[^:/]/)(?=.)")
+# As REST has moments.
+_MOMENT = re.compile(r"(?P<day>\d{4}-\d\d-\d\d)T(?P<time>\d\d:\d\d:\d\d)(\.\d+)?Z", re.ASCII)
 _PART_OF_GPU = re.compile(r"(\bGPU \d+) \([^()]*[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9]\)")
+# Annotations that are sentences; others are as their rule gives them.
+_SAID = ("summary", "description")
 
 
 @register.simple_tag(takes_context=True)
@@ -61,6 +67,12 @@ def frame(context: Context) -> str:
 def action(name: str) -> str:
     """What an agent is asked to do, in the reader's language."""
     return action_label(name)
+
+
+@register.filter
+def cause(name: str) -> str:
+    """What a repair is about."""
+    return cause_label(name)
 
 
 @register.filter
@@ -113,7 +125,7 @@ def health_reason(reason: Reason) -> str:
 @register.filter
 def headline(incident: Incident) -> str:
     """An incident's title on its node's own row or page."""
-    return headline_of(incident)
+    return spoken(headline_of(incident))
 
 
 @register.filter
@@ -131,7 +143,7 @@ def annotation(name: str) -> str:
 @register.filter
 def annotated(text: str, name: str) -> str:
     """What the annotation `name` of an incident says."""
-    return annotation_text(name, text)
+    return spoken(text) if name in _SAID else annotation_text(name, text)
 
 
 @register.filter
@@ -184,9 +196,11 @@ def grouped(value: int | None) -> str:
 
 @register.filter
 def readable(text: str | bool) -> str:
-    """A value of a diff: long whole numbers grouped, since 240000 and 2400000 look alike at night; yes or no."""
+    """A value of a diff: whole numbers grouped, since 240000 and 2400000 look alike at night; moments; yes or no."""
     if isinstance(text, bool):
         return _("yes") if text else _("no")
+    if moment := _MOMENT.fullmatch(text):
+        return f"{moment['day']} {moment['time']} UTC"
     return grouped(int(text)) if text.isascii() and text.isdigit() and len(text) < 20 else text
 
 
@@ -228,9 +242,15 @@ def permille(share: int) -> str:
 
 
 @register.filter
+def percent_sign(number: float | str) -> str:
+    """A number with its sign: 31 %."""
+    return _("%(number)s %%") % {"number": number}
+
+
+@register.filter
 def signed_percent(share: float) -> str:
     """A difference as a share: +12 %, -3 %."""
-    return f"{100 * share:+.0f} %"
+    return difference(share)
 
 
 @register.filter

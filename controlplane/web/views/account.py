@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from controlplane.core import api_tokens, oidc_rows, users
-from controlplane.core.changes import UnitOfWork, unit_of_work
+from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Refused
 from controlplane.core.scope import any_of_theirs
 from controlplane.core.security import Caller
@@ -21,6 +21,7 @@ from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms.people import OwnPasswordForm
 from controlplane.web.shown.people import log_ins_in_words, log_ins_of, token_lines
 from controlplane.web.views.review import Proposal, confirm
+from controlplane.web.writing import MadeAlready, is_made, once
 
 TOKENS_SHOWN = 20
 # No page repeats a password.
@@ -53,18 +54,24 @@ def _account_page(request: HttpRequest, caller: Caller, status: HTTPStatus) -> H
 def own_password(request: HttpRequest, caller: Caller) -> HttpResponse:
     """Ends the person's log-ins everywhere else; this browser goes on."""
     back, user = reverse("web:account"), caller.user
+    changed = f"{back}?changed=password"
     if user.oidc_issuer is not None:
         return redirect(back)
     form = OwnPasswordForm(request, user)
+    if form.is_bound and is_made(form.change_id):
+        # The button was pressed twice. What was the present password then is it no more, and no wrong guess.
+        return redirect(changed)
     if form.is_valid():
         try:
-            with unit_of_work(caller.actor, "changed their own password") as unit:
-                changed = users.update(unit, user.username, {"password": form.cleaned_data["password"]})
+            with once(caller, "changed their own password", form.cleaned_data["form_id"]) as unit:
+                now = users.update(unit, user.username, {"password": form.cleaned_data["password"]})
+        except MadeAlready:
+            return redirect(changed)
         except Refused as refused:
             form.take_refusal(refused)
         else:
-            update_session_auth_hash(request, changed)
-            return redirect(f"{back}?changed=password")
+            update_session_auth_hash(request, now)
+            return redirect(changed)
     context = {
         "section": "account",
         "title": _("Change my password"),

@@ -19,10 +19,12 @@ from controlplane.fleet.models import ActState, Node
 from controlplane.fleet.services import acts as service
 from controlplane.web.access import page
 from controlplane.web.asked import number_in, text_in
+from controlplane.web.choices import among
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms.act import ActForm
 from controlplane.web.labels import action_label
+from controlplane.web.listed import Wanted
 from controlplane.web.shown import acts as acts_read
 from controlplane.web.shown.capacity import loss_of
 from controlplane.web.views.review import Proposal, confirm, propose
@@ -46,10 +48,14 @@ _DANGEROUS = {
 
 @page()
 def acts(request: HttpRequest, caller: Caller) -> HttpResponse:
-    state, node = (text_in(request, name) for name in ("state", "node"))
+    state, node = (text_in(request, name).strip() for name in ("state", "node"))
     state = state if state in ActState.values else ""
     start = number_in(request, "before") or 0
-    rows, following = service.page(node=node, state=state, limit=ROWS_PER_PAGE, after=start)
+    names = list(Node.objects.values_list("name", flat=True))
+    # A name that is typed may be of no node.
+    rows, following = (
+        service.page(node=node, state=state, limit=ROWS_PER_PAGE, after=start) if node in {"", *names} else ([], None)
+    )
     wanted = {name: value for name, value in (("state", state), ("node", node)) if value}
     context: dict[str, Any] = {
         "section": "acts",
@@ -57,7 +63,7 @@ def acts(request: HttpRequest, caller: Caller) -> HttpResponse:
         "state": state,
         "node": node,
         "states": ActState.choices,
-        "nodes": Node.objects.order_by("name").values_list("name", flat=True),
+        "nodes": among("node", _("Node"), _("all nodes"), names, node),
         "paged": start > 0,
         "next_address": following and f"{reverse('web:acts')}?{urlencode({**wanted, 'before': following})}",
         **followed(request, caller),
@@ -79,7 +85,7 @@ def choose_act(request: HttpRequest, caller: Caller) -> HttpResponse:
         "section": "acts",
         "subject": subject,
         "offers": acts_read.offers(subject) if subject else [],
-        "subjects": [] if subject else acts_read.subjects(),
+        "listed": None if subject else acts_read.subjects(Wanted.of(request)),
         "trail": [(reverse("web:acts"), _("Acts"))],
         "curl_act": _call(request, subject, "ACTION") if subject else curl(request, "GET", "/engines"),
     }
@@ -110,8 +116,9 @@ def ask_act(request: HttpRequest, caller: Caller, action: str) -> HttpResponse:
         trail=_trail(subject),
         done=reverse("web:acts"),
         curl=curl(request, "POST", "/acts", query=reason_of(request), body=body),
-        note=_note(subject, action),
+        note=_("The node's agent does it once, or says why it does not: its own policy has the last word."),
         dangerous=action in _DANGEROUS,
+        whom=_whom(subject) if action in _DANGEROUS else "",
         carried=form,
     )
     try:
@@ -126,11 +133,8 @@ def _call(request: HttpRequest, subject: acts_read.Subject, action: str) -> str:
     return curl(request, "POST", "/acts", query=reason_of(request), body=body)
 
 
-def _note(subject: acts_read.Subject, action: str) -> str:
-    note = _("The node's agent does it once, or says why it does not: its own policy has the last word.")
-    if action not in _DANGEROUS:
-        return note
-    return f"{note} {loss_of([subject.engine] if subject.engine else subject.node.engines.all())}".strip()
+def _whom(subject: acts_read.Subject) -> str:
+    return loss_of([subject.engine] if subject.engine else subject.node.engines.all())
 
 
 def _title(subject: acts_read.Subject, action: str) -> str:
@@ -168,6 +172,7 @@ def cancel_act(request: HttpRequest, caller: Caller, act_id: str) -> HttpRespons
         section="acts",
         title=_("Cancel “%(action)s” of %(subject)s") % {"action": line.label, "subject": line.subject},
         apply_label=_("Take it back"),
+        leave_label=_("Back"),
         action=cancel,
         trail=[(back, _("Acts"))],
         done=back,

@@ -20,6 +20,7 @@ from controlplane.web.access import page
 from controlplane.web.asked import text_in
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
+from controlplane.web.shown.touched import tenants_in_words
 from controlplane.web.states import look_of
 from controlplane.web.views.review import Proposal, confirm
 
@@ -87,11 +88,13 @@ def cancel_batch(request: HttpRequest, caller: Caller, batch_id: str) -> HttpRes
         section="batches",
         title=_("Cancel a batch of %(tenant)s") % {"tenant": batch.tenant},
         apply_label=_("Cancel it"),
+        leave_label=_("Back"),
         action=cancel,
         trail=[(back, _("Batches"))],
         done=back,
         curl=curl(request, "POST", f"/batches/{batch_id}/cancel", query=reason_of(request)),
         note=_("No further line of it starts; those that run have ten minutes. What is done stays in its output file."),
         dangerous=True,
+        whom=tenants_in_words([batch.tenant]),
     )
     return confirm(request, caller, proposal)

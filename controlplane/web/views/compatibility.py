@@ -15,7 +15,7 @@ from controlplane.web.shown import versions as versions_read
 def compatibility(request: HttpRequest, caller: Caller) -> HttpResponse:
     body = {"rule": {"never": {"kind": "triton", "vllm": ">=0.11.2"}}, "reason": "WHY IT IS ONE", "stops": True}
     context = {
-        "section": "fleet",
+        "section": "compatibility",
         "pools": versions_read.findings_by_pool(),
         "rules": versions_read.rule_lines(),
         "curl_rules": curl(request, "GET", "/compatibility-rules"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
@@ -25,6 +25,7 @@ from controlplane.telemetry.settings_rows import DECISIONS_KEEP_HOURS
 from controlplane.tenants.models import Tenant
 from controlplane.web.access import page
 from controlplane.web.asked import number_in, text_in
+from controlplane.web.choices import Choice, among
 from controlplane.web.curl import curl
 from controlplane.web.shown.decisions import stage_label, told
 from controlplane.web.shown.quantities import lasted
@@ -37,7 +38,7 @@ SPANS = (5, 15, 60, 360, 1440)
 
 @page(judge=any_of_theirs)
 def decisions(request: HttpRequest, caller: Caller) -> HttpResponse:
-    given = {name: text_in(request, name) for name in FILTERS}
+    given = {name: text_in(request, name).strip() for name in FILTERS}
     after = number_in(request, "after") or 0
     minutes = request.GET.get("minutes", "")
     span = timedelta(minutes=int(minutes)) if minutes in map(str, SPANS) else None
@@ -69,16 +70,6 @@ def _since(moment: datetime | None) -> dict[str, Any]:
     return {} if moment is None else {"since": iso(moment)}
 
 
-class Choice(NamedTuple):
-    """A filter. `values`, with what each is called, have the chosen one, also where it is there no more."""
-
-    name: str
-    label: str
-    everything: str
-    values: list[tuple[str, str]]
-    chosen: str
-
-
 def _choices(caller: Caller, given: dict[str, str], minutes: str) -> list[Choice]:
     tenants = within(Tenant.objects.all(), "name", caller.tenants)
     found: list[tuple[str, str, str, Iterable[str]]] = [
@@ -92,12 +83,7 @@ def _choices(caller: Caller, given: dict[str, str], minutes: str) -> list[Choice
             ("reason", _("Reason"), _("all reasons"), log.reasons_of_refusals()),
             ("gateway", _("Gateway"), _("all gateways"), gateways),
         ]
-    named = [
-        Choice(
-            name, label, everything, [(value, value) for value in sorted({*values, given[name]} - {""})], given[name]
-        )
-        for name, label, everything, values in found
-    ]
+    named = [among(name, label, everything, names, given[name]) for name, label, everything, names in found]
     spans = [(str(span), _("last %(time)s") % {"time": lasted(60 * span)}) for span in SPANS]
     return [*named, Choice("minutes", _("Time"), _("any time"), spans, minutes)]
 

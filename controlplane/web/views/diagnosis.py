@@ -35,6 +35,7 @@ from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.forms.diagnosis import LeverPolicyForm, NewLeverPolicyForm
 from controlplane.web.listed import Wanted, listed
 from controlplane.web.shown import diagnosis as shown
+from controlplane.web.shown.places import place
 from controlplane.web.views.review import Proposal, confirm, propose
 
 ROWS_PER_PAGE = 50
@@ -119,7 +120,7 @@ def _detector(row: Finding) -> Detector | None:
 
 def _title(row: Finding) -> str:
     detector = _detector(row)
-    return f"{detector.title if detector else row.detector} · {row.subject}"
+    return f"{detector.title if detector else row.detector} · {place(row.subject)}"
 
 
 @page(Role.OPERATOR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -12,7 +13,6 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from controlplane.core.changes import unit_of_work
 from controlplane.core.errors import Refused
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
@@ -23,7 +23,9 @@ from controlplane.web.asked import text_in
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms.engine import EngineForm, EngineKeyForm, NewEngineForm, NewNodeForm
 from controlplane.web.shown.capacity import loss_of
+from controlplane.web.views.comes_first import POOL, Asked, comes_first
 from controlplane.web.views.noun_pages import NounPages
+from controlplane.web.writing import MadeAlready, is_made, once
 
 _ENGINES = NounPages(
     ENGINES, EngineForm, NewEngineForm, "/engines", "web:fleet", "fleet",
@@ -40,7 +42,12 @@ _GIVEN = ("name", "pool", "node", "url", "kind", "served_model")
 @page(Role.OPERATOR)
 def new_engine(request: HttpRequest, caller: Caller) -> HttpResponse:
     if not Pool.objects.exists():
-        return render(request, "web/engine_first.html", {"section": "fleet"})
+        asked = Asked(
+            "fleet", _("New engine"), [(reverse("web:fleet"), _("Fleet"))],
+            _("An engine serves the model of its pool: a model comes first, then a pool of it, then the engine."),
+            ("POST", "/engines"), {"name": "NAME", "pool": "POOL", "url": "URL", "served_model": "MODEL"},
+        )  # fmt: skip
+        return comes_first(request, caller, POOL, asked)
     given = {name: value for name in _GIVEN if (value := text_in(request, name))}
     if given.get("kind") not in {None, *EngineKind.values}:
         del given["kind"]
@@ -66,7 +73,7 @@ def delete_engine(request: HttpRequest, caller: Caller, name: str) -> HttpRespon
     note = _("Gateways send it nothing any more, and its agent no longer watches it. The process itself goes on.")
     # Pressed twice it is gone by now.
     row = ENGINES.find(name)
-    return _ENGINES.delete(request, caller, name, f"{note} {loss_of([row] if row else [])}".strip())
+    return _ENGINES.delete(request, caller, name, note, loss_of([row] if row else []))
 
 
 @page(Role.OPERATOR)
@@ -74,15 +81,18 @@ def engine_key(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     """Set its API key, without a review: a page that shows what was typed would show a secret."""
     row = ENGINES.get(name)
     form = EngineKeyForm(request.POST or None)
-    if form.is_bound and form.is_valid():
+    if form.is_valid():
+        change_id = form.cleaned_data["form_id"]
         try:
-            with unit_of_work(caller.actor, form.cleaned_data["reason"]) as unit:
+            with once(caller, form.cleaned_data["reason"], change_id) as unit:
                 ENGINES.update(unit, name, {"api_key": form.cleaned_data["api_key"] or None})
+        except MadeAlready:
+            # The button was pressed twice, or the page sent anew: the answer is that of the first time.
+            return _key_set(change_id)
         except Refused as refused:
             form.take_refusal(refused)
         else:
-            home = reverse("web:fleet")
-            return redirect(f"{home}?change={unit.change_id}" if unit.patch else home)
+            return _key_set(change_id)
     context = {
         "section": "fleet",
         "trail": [(reverse("web:fleet"), _("Fleet"))],
@@ -97,6 +107,11 @@ def engine_key(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     return render(request, "web/engine_key.html", context, status=status)
 
 
+def _key_set(change_id: uuid.UUID) -> HttpResponse:
+    home = reverse("web:fleet")
+    return redirect(f"{home}?change={change_id}" if is_made(change_id, published=True) else home)
+
+
 @page(Role.OPERATOR)
 def new_node(request: HttpRequest, caller: Caller) -> HttpResponse:
     return _NODES.new(request, caller)
@@ -106,4 +121,4 @@ def new_node(request: HttpRequest, caller: Caller) -> HttpResponse:
 def delete_node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     row: Node | None = NODES.find(name)
     note = _("The node leaves the fleet's page. An agent that still runs there can report no more.")
-    return _NODES.delete(request, caller, name, f"{note} {loss_of(row.engines.all() if row else [])}".strip())
+    return _NODES.delete(request, caller, name, note, loss_of(row.engines.all() if row else []))

@@ -21,6 +21,7 @@ from controlplane.core.security import Caller
 from controlplane.fleet.models import OPEN_STATES, Act, EngineKind, Node
 from controlplane.fleet.services import ENGINES, NODES
 from controlplane.web.access import page
+from controlplane.web.choices import among
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.panels import shared_panel
@@ -41,7 +42,7 @@ OPEN_ACT_ROWS = 20
 
 @page()
 def fleet(request: HttpRequest, caller: Caller) -> HttpResponse:
-    wanted = Wanted.of(request.GET.dict())
+    wanted = Wanted.of(request)
     context = {
         "section": "fleet",
         **_now(wanted),
@@ -54,13 +55,15 @@ def fleet(request: HttpRequest, caller: Caller) -> HttpResponse:
 @page()
 def panel(request: HttpRequest, caller: Caller) -> HttpResponse:
     may = {"may_operate": caller.role.covers(Role.OPERATOR), "may_admin": caller.role.covers(Role.ADMIN)}
-    wanted = Wanted.of(request.GET.dict())
+    wanted = Wanted.of(request)
     return shared_panel("web/parts/fleet.html", lambda: {**_now(wanted), **may}, (caller.role, wanted))
 
 
 def _now(wanted: Wanted) -> dict[str, Any]:
     now = fleet_read.fleet()
-    return {"fleet_now": now, "shown": shown_of(now, wanted)}
+    shown = shown_of(now, wanted)
+    pools = among("pool", _("Pool"), _("all pools"), shown.pools, wanted.pool)
+    return {"fleet_now": now, "shown": shown, "pools": pools}
 
 
 @page()
@@ -120,9 +123,10 @@ def cordon_node(request: HttpRequest, caller: Caller, name: str) -> HttpResponse
         lambda unit: NODES.cordon(unit, name),
         title=_("Cordon node %(name)s") % {"name": name},
         apply_label=_("Cordon the node"),
-        note=f"{note} {loss_of(row.engines.all())}".strip(),
+        note=note,
         node=name,
         dangerous=True,
+        whom=loss_of(row.engines.all()),
     )
 
 
@@ -155,9 +159,10 @@ def cordon_engine(request: HttpRequest, caller: Caller, name: str) -> HttpRespon
         lambda unit: ENGINES.cordon(unit, name),
         title=_("Cordon engine %(name)s") % {"name": name},
         apply_label=_("Cordon the engine"),
-        note=f"{note} {loss_of([row])}".strip(),
+        note=note,
         node=row.node.name if row.node else "",
         dangerous=True,
+        whom=loss_of([row]),
     )
 
 
@@ -187,6 +192,7 @@ def _confirm(
     note: str,
     node: str,
     dangerous: bool = False,
+    whom: str = "",
 ) -> HttpResponse:
     """The review of a cordon. `path` is the REST call's; `node` the page that one comes from, empty: the fleet's."""
     trail = [(reverse("web:fleet"), _("Fleet"))]
@@ -202,5 +208,6 @@ def _confirm(
         curl=curl(request, "POST", path, query=reason_of(request)),
         note=note,
         dangerous=dangerous,
+        whom=whom,
     )
     return confirm(request, caller, proposal)

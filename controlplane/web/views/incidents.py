@@ -25,10 +25,12 @@ from controlplane.core.security import Caller
 from controlplane.fleet.models import Node, Pool
 from controlplane.web.access import page
 from controlplane.web.asked import number_in, text_in
+from controlplane.web.choices import among
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms.alert import AssignForm, CommentForm, NounForm, SnoozeForm
 from controlplane.web.shown import alert_rules
 from controlplane.web.shown import incidents as incidents_read
+from controlplane.web.shown.spoken import spoken
 from controlplane.web.views.noun_pages import Frame, ask
 from controlplane.web.views.policy import policy_card
 from controlplane.web.views.review import Proposal, confirm
@@ -50,7 +52,7 @@ class EntryLine(NamedTuple):
 
 @page()
 def incidents(request: HttpRequest, caller: Caller) -> HttpResponse:
-    given = {name: text_in(request, name) for name in ("state", "node", "severity", "pool", "acknowledged")}
+    given = {name: text_in(request, name).strip() for name in ("state", "node", "severity", "pool", "acknowledged")}
     start = number_in(request, "before")
     for name, known in (("state", IncidentState.values), ("severity", Severity.values), ("acknowledged", SEEN)):
         given[name] = given[name] if given[name] in known else ""
@@ -64,8 +66,8 @@ def incidents(request: HttpRequest, caller: Caller) -> HttpResponse:
         "filtered": bool(wanted),
         "states": IncidentState.choices,
         "severities": Severity.choices,
-        "nodes": Node.objects.order_by("name").values_list("name", flat=True),
-        "pools": Pool.objects.order_by("name").values_list("name", flat=True),
+        "nodes": among("node", _("Node"), _("all nodes"), Node.objects.values_list("name", flat=True), given["node"]),
+        "pools": among("pool", _("Pool"), _("all pools"), Pool.objects.values_list("name", flat=True), given["pool"]),
         "paged": start is not None,
         "receivers_on": Receiver.objects.filter(enabled=True).count(),
         "next_address": following,
@@ -99,6 +101,7 @@ def incident(request: HttpRequest, caller: Caller, incident_id: int) -> HttpResp
         ],
         "events": row.events.order_by("-at", "-pk")[:EVENT_ROWS],
         "curl_incident": curl(request, "GET", f"/incidents/{incident_id}"),
+        "curl_evidence": curl(request, "GET", f"/incidents/{incident_id}/evidence"),
     }
     return render(request, "web/incident.html", context)
 
@@ -125,12 +128,14 @@ def evidence(request: HttpRequest, caller: Caller, incident_id: int) -> HttpResp
     """A part of the incident's page, read apart: it asks the metric store."""
     row = service.get(incident_id)
     now = timezone.now()
+    start, end = evidence_read.span_of(row, now)
     context = {
         "charts": incidents_read.charts_of(row, now),
         "chart_width": alert_rules.CHART_WIDTH,
         "chart_height": alert_rules.CHART_HEIGHT,
         "concerned": evidence_read.concerned(row, now),
-        "curl_evidence": curl(request, "GET", f"/incidents/{incident_id}/evidence"),
+        "drawn_from": start,
+        "drawn_to": end,
     }
     return render(request, "web/parts/evidence.html", context)
 
@@ -186,7 +191,7 @@ def _ask_of(
 
 def _frame(incident_id: int, title: str) -> Frame:
     row, back = service.get(incident_id), reverse("web:incident", args=[incident_id])
-    return Frame("incidents", title, [(reverse("web:incidents"), _("Incidents")), (back, row.title)], back)
+    return Frame("incidents", title, [(reverse("web:incidents"), _("Incidents")), (back, spoken(row.title))], back)
 
 
 @page(Role.OPERATOR)
@@ -199,10 +204,10 @@ def resolve_incident(request: HttpRequest, caller: Caller, incident_id: int) -> 
     back = reverse("web:incident", args=[incident_id])
     proposal = Proposal(
         section="incidents",
-        title=_("Resolve “%(title)s”") % {"title": row.title},
+        title=_("Resolve “%(title)s”") % {"title": spoken(row.title)},
         apply_label=_("Resolve"),
         action=change,
-        trail=[(reverse("web:incidents"), _("Incidents")), (back, row.title)],
+        trail=[(reverse("web:incidents"), _("Incidents")), (back, spoken(row.title))],
         done=back,
         curl=curl(request, "POST", f"/incidents/{incident_id}/resolve", query=reason_of(request)),
         note=_(

@@ -30,7 +30,7 @@ _ACTIONS = {"fetch": "fetch_model", "check": "check_model"}
 @page()
 def model_files(request: HttpRequest, caller: Caller) -> HttpResponse:
     context = {
-        "section": "fleet",
+        "section": "model_files",
         "models": model_lines(),
         **followed(request, caller),
         "curl_files": curl(request, "GET", "/model-files"),
@@ -51,7 +51,7 @@ def ask_model_files(request: HttpRequest, caller: Caller, verb: str) -> HttpResp
         service.ask(unit, action, body)
 
     proposal = Proposal(
-        section="fleet",
+        section="model_files",
         title=_("%(action)s: %(subject)s") % {"action": action_label(action), "subject": model},
         apply_label=_("Ask for it"),
         action=ask,

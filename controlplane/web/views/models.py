@@ -7,12 +7,13 @@ from typing import Any
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from controlplane.core.models import AuditEntry, Role
 from controlplane.core.security import Caller
-from controlplane.fleet.models import ModelVersion, Pool
+from controlplane.fleet.models import Model, ModelVersion, Pool
 from controlplane.fleet.services import ALIASES, MODELS
 from controlplane.web.access import page
 from controlplane.web.convergence import followed
@@ -24,6 +25,7 @@ from controlplane.web.listed import Wanted
 from controlplane.web.shown import pools as pools_read
 from controlplane.web.shown import served_models
 from controlplane.web.shown.model_files import files_of
+from controlplane.web.views.comes_first import MODEL, Asked, comes_first
 from controlplane.web.views.noun_pages import NounPages
 
 HISTORY_ROWS = 10
@@ -88,11 +90,18 @@ def edit_model(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
 @page(Role.ADMIN)
 def delete_model(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     note = _("Requests that name it are refused from then on.")
-    return _MODELS.delete(request, caller, name, f"{note} {tenants_of(_pools_of(name))}".strip())
+    return _MODELS.delete(request, caller, name, note, tenants_of(_pools_of(name)))
 
 
 @page(Role.ADMIN)
 def new_alias(request: HttpRequest, caller: Caller) -> HttpResponse:
+    if not Model.objects.exists():
+        asked = Asked(
+            "models", _("New alias"), [(reverse("web:models"), _("Models"))],
+            _("An alias is another name of a model: the model comes first."),
+            ("POST", "/aliases"), {"name": "NAME", "model": "MODEL"},
+        )  # fmt: skip
+        return comes_first(request, caller, MODEL, asked)
     return _ALIASES.new(request, caller, {"model": request.GET.get("model", "")})
 
 
@@ -105,7 +114,7 @@ def edit_alias(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
 def delete_alias(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     model_name = ALIASES.get(name).model.name
     note = _("Requests by this name are refused from then on; those by the model's own name go on.")
-    return _ALIASES.delete(request, caller, name, f"{note} {_of_model(model_name)}".strip())
+    return _ALIASES.delete(request, caller, name, note, _of_model(model_name))
 
 
 def _of_model(name: str) -> str:

@@ -16,7 +16,7 @@ from controlplane.core.errors import Refused
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.fleet.models import Pool
-from controlplane.rollouts import services
+from controlplane.rollouts import asked, services
 from controlplane.rollouts.models import Kind, Rollout
 from controlplane.web.access import page
 from controlplane.web.curl import curl, reason_of
@@ -102,8 +102,17 @@ def _form_page(request: HttpRequest, form: RolloutForm) -> HttpResponse:
         "title": _title(form),
         "trail": _trail(form)[:-1],
         "back": _trail(form)[-2][0],
+        "call_line": curl(request, "POST", "/rollouts", query=reason_of(request), body=_begins(form)),
     }
     return render(request, "web/rollout_form.html", context, status=_status(form))
+
+
+def _begins(form: RolloutForm) -> dict[str, Any]:
+    """The body of the REST call before anything is typed: in capitals what a person must give."""
+    fields = asked.KINDS[form.kind].model_fields
+    needed = [name for name, field in fields.items() if field.is_required() and name != "kind"]
+    body = {name: ["ENGINE"] if name == "engines" else name.upper() for name in needed}
+    return {"kind": form.kind, **body, **{name: form.initial[name] for name in needed if form.initial.get(name)}}
 
 
 def _status(form: ChoiceForm | RolloutForm) -> HTTPStatus:

@@ -17,7 +17,7 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Refused
 from controlplane.core.nouns import Noun
 from controlplane.core.security import Caller
-from controlplane.web.curl import begun, curl, reason_of
+from controlplane.web.curl import begun, curl, known, reason_of
 from controlplane.web.forms.alert import NounForm
 from controlplane.web.views.review import Proposal, confirm, propose
 
@@ -45,7 +45,8 @@ class NounPages:
 
     def new(self, request: HttpRequest, caller: Caller, given: dict[str, Any] | None = None) -> HttpResponse:
         """`given` is what the page before has filled in."""
-        form = self.new_form(request.POST or None, initial={**self.new_form.suggested(), **(given or {})})
+        initial = {**self.new_form.suggested(), **(given or {})}
+        form = self.new_form(request.POST or None, initial=initial)
 
         def create(unit: UnitOfWork) -> None:
             values = form.values()
@@ -53,7 +54,7 @@ class NounPages:
 
         done = self._of(form.cleaned_data["name"] if form.is_bound and form.is_valid() else "")
         frame = Frame(self.section, str(self.new_title), self._trail(), done, template=self.template)
-        begins = {"name": "NAME", **begun(form, self.noun.fields.model_fields)}
+        begins = {"name": "NAME", **known(initial, self.noun.fields.model_fields)}
         return ask(request, caller, form, frame, create, ("POST", self.path), form.values, begins)
 
     def edit(self, request: HttpRequest, caller: Caller, name: str, effect: Effect | None = None) -> HttpResponse:
@@ -70,10 +71,11 @@ class NounPages:
         title, done = _("Change %(name)s") % {"name": name}, self._of(name)
         note = None if effect is None else lambda: effect(changed())
         frame = Frame(self.section, title, self._trail(name), done, note, self.template)
-        begins = begun(form, self.noun.fields.model_fields)
+        begins = known(current, self.noun.fields.model_fields)
         return ask(request, caller, form, frame, change, ("PATCH", f"{self.path}/{name}"), changed, begins)
 
-    def delete(self, request: HttpRequest, caller: Caller, name: str, note: str) -> HttpResponse:
+    def delete(self, request: HttpRequest, caller: Caller, name: str, note: str, whom: str = "") -> HttpResponse:
+        """`whom`: the tenants that it touches, where more is known than the configuration says."""
         proposal = Proposal(
             section=self.section,
             title=_("Delete %(name)s") % {"name": name},
@@ -84,6 +86,7 @@ class NounPages:
             curl=curl(request, "DELETE", f"{self.path}/{name}", query=reason_of(request)),
             note=note,
             dangerous=True,
+            whom=whom,
         )
         return confirm(request, caller, proposal)
 
@@ -99,7 +102,10 @@ class NounPages:
 
 @dataclass(frozen=True)
 class Frame:
-    """What stands around a form: where it belongs, and where it leads. `note`: what the review says beside the diff."""
+    """What stands around a form: where it belongs, and where it leads. `note`: what the review says beside the diff.
+
+    `whom`: which tenants it touches, where more is known than the configuration says.
+    """
 
     section: str
     title: str
@@ -108,6 +114,7 @@ class Frame:
     note: Callable[[], str] | None = None
     template: str = "web/noun_form.html"
     dangerous: bool = False
+    whom: Callable[[], str] | None = None
 
 
 def ask(
@@ -129,7 +136,7 @@ def ask(
         note = frame.note() if frame.note else ""
         proposal = Proposal(
             frame.section, frame.title, _("Apply"), action, frame.trail, frame.done, line, note,
-            dangerous=frame.dangerous, carried=form,
+            dangerous=frame.dangerous, carried=form, whom=frame.whom() if frame.whom else "",
         )  # fmt: skip
         try:
             return propose(request, caller, proposal)

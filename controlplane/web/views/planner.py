@@ -101,10 +101,11 @@ def _example() -> Document:
 
 @page()
 def promise(request: HttpRequest, caller: Caller) -> HttpResponse:
-    form = PromiseForm(request.GET or None, tenants=_names(Tenant))
+    tenants = _names(Tenant)
+    form = PromiseForm(request.GET or None, tenants=tenants)
     answered = _answered(form, lambda asked: promises.ask(**asked)) if request.GET else None
     line = curl(request, "GET", "/plans/promise", query={"tenant": "NAME", "tpm": 200_000})
-    context: dict[str, Any] = {"form": form, "curl_promise": line}
+    context: dict[str, Any] = {"form": form, "tenants": tenants, "curl_promise": line}
     if answered is not None:
         asked, answer = answered
         context |= {

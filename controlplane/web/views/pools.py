@@ -7,12 +7,13 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from controlplane.core.models import AuditEntry, Role
 from controlplane.core.security import Caller
-from controlplane.fleet.models import Pool
+from controlplane.fleet.models import Model, Pool
 from controlplane.fleet.services import POOLS
 from controlplane.web.access import page
 from controlplane.web.convergence import followed
@@ -24,6 +25,7 @@ from controlplane.web.listed import Wanted
 from controlplane.web.panels import shared_panel
 from controlplane.web.shown import fleet as fleet_read
 from controlplane.web.shown import pools as pools_read
+from controlplane.web.views.comes_first import MODEL, Asked, comes_first
 from controlplane.web.views.noun_pages import NounPages
 
 HISTORY_ROWS = 10
@@ -92,6 +94,13 @@ def _now(row: Pool) -> dict[str, Any]:
 
 @page(Role.OPERATOR)
 def new_pool(request: HttpRequest, caller: Caller) -> HttpResponse:
+    if not Model.objects.exists():
+        asked = Asked(
+            "pools", _("New pool"), [(reverse("web:pools"), _("Pools"))],
+            _("The engines of a pool serve one model: the model comes first."),
+            ("POST", "/pools"), {"name": "NAME", "model": "MODEL"},
+        )  # fmt: skip
+        return comes_first(request, caller, MODEL, asked)
     return _PAGES.new(request, caller, {"model": request.GET.get("model", "")})
 
 
@@ -119,4 +128,4 @@ def lowers(before: int | None, after: int | None) -> bool:
 @page(Role.OPERATOR)
 def delete_pool(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     note = _("Requests that its routes lead there go elsewhere, or are refused where nothing else is left.")
-    return _PAGES.delete(request, caller, name, f"{note} {tenants_of([name])}".strip())
+    return _PAGES.delete(request, caller, name, note, tenants_of([name]))

@@ -62,4 +62,4 @@ def edit_priority_class(request: HttpRequest, caller: Caller, name: str) -> Http
 @page(Role.OPERATOR)
 def delete_priority_class(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     note = _("Requests that ask for it are refused from then on.")
-    return _PAGES.delete(request, caller, name, f"{note} {tenants_of_class(name)}".strip())
+    return _PAGES.delete(request, caller, name, note, tenants_of_class(name))

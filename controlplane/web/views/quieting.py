@@ -9,22 +9,22 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from controlplane.alerts.models import Silence
+from controlplane.alerts.models import MaintenanceWindow, Silence
 from controlplane.alerts.pipeline.silencing import DAYS
 from controlplane.alerts.services import incidents, maintenance_windows, silences
 from controlplane.alerts.services.maintenance_windows import MAINTENANCE_WINDOWS
 from controlplane.alerts.services.silences import SILENCES
+from controlplane.alerts.services.standing import window_of
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
 from controlplane.web.access import page
 from controlplane.web.asked import number_in
 from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms.alert import DAY_NAMES, NewSilenceForm, NewWindowForm, SilenceForm, WindowForm
+from controlplane.web.listed import Wanted, listed
 from controlplane.web.views.noun_pages import NounPages
 from controlplane.web.views.review import Proposal, confirm
 
-# Those that ended lately are shown below the others; the REST call gives all.
-SILENCE_ROWS, WINDOW_ROWS = 200, 200
 _SILENCES = NounPages(
     SILENCES, SilenceForm, NewSilenceForm, "/silences", "web:silences", "silences",
     gettext_lazy("Silences"), gettext_lazy("New silence"),
@@ -37,12 +37,15 @@ _WINDOWS = NounPages(
 
 @page()
 def silences_page(request: HttpRequest, caller: Caller) -> HttpResponse:
-    now = timezone.now()
-    rows = Silence.objects.order_by("-ends_at", "name")[:SILENCE_ROWS]
+    now, wanted = timezone.now(), Wanted.of(request)
+    # Those that ended lately stand below the others.
+    found = listed(Silence.objects.filter(name__icontains=wanted.text).order_by("-ends_at", "name"), wanted)
+    windows = MaintenanceWindow.objects.filter(enabled=True)
     context = {
         "section": "silences",
-        "rows": [{"row": row, "state": f"silence_{silences.state_of(row, now)}"} for row in rows],
-        "windows_on": sum(1 for shown in _windows() if shown["on"]),
+        "rows": [{"row": row, "state": f"silence_{silences.state_of(row, now)}"} for row in found.rows],
+        "listed": found,
+        "windows_on": sum(window_of(row).is_on(now) for row in windows),
         "curl_silences": curl(request, "GET", "/silences"),
     }
     return render(request, "web/silences.html", context)
@@ -83,19 +86,19 @@ def expire_silence(request: HttpRequest, caller: Caller, name: str) -> HttpRespo
 
 @page()
 def maintenance_windows_page(request: HttpRequest, caller: Caller) -> HttpResponse:
+    wanted = Wanted.of(request)
+    found = listed(MaintenanceWindow.objects.filter(name__icontains=wanted.text).order_by("name"), wanted)
+    names = dict(zip(DAYS, DAY_NAMES, strict=True))
     context = {
         "section": "silences",
         "trail": [(reverse("web:silences"), _("Silences"))],
-        "rows": _windows(),
+        "rows": [
+            {**row, "day_names": [names[day] for day in row["days"]]} for row in maintenance_windows.shown(found.rows)
+        ],
+        "listed": found,
         "curl_windows": curl(request, "GET", "/maintenance-windows"),
     }
     return render(request, "web/maintenance_windows.html", context)
-
-
-def _windows() -> list[dict[str, object]]:
-    names = dict(zip(DAYS, DAY_NAMES, strict=True))
-    shown = maintenance_windows.shown(MAINTENANCE_WINDOWS.page(WINDOW_ROWS)[0])
-    return [{**row, "day_names": [names[day] for day in row["days"]]} for row in shown]
 
 
 @page(Role.OPERATOR)

@@ -30,6 +30,7 @@ from controlplane.web.forms.common import SecretForm
 from controlplane.web.forms.receiver import GivenSecretForm, NewReceiverForm, ReceiverForm, initial_of
 from controlplane.web.listed import Wanted, listed
 from controlplane.web.shown import incidents as incidents_read
+from controlplane.web.shown.spoken import spoken
 from controlplane.web.views.review import Proposal, confirm, propose
 from controlplane.web.writing import MadeAlready, make_secret
 
@@ -71,6 +72,8 @@ def new_receiver(request: HttpRequest, caller: Caller) -> HttpResponse:
     kind = request.GET.get("kind", "")
     if kind not in CHANNELS:
         context = {"section": "receivers", "trail": _trail(), "kinds": ReceiverKind.choices}
+        body = {"name": "NAME", "kind": "KIND"}
+        context["curl_receiver"] = curl(request, "POST", "/receivers", query=reason_of(request), body=body)
         return render(request, "web/receiver_kinds.html", context)
     initial = {"min_severity": Severity.WARNING, "send_resolved": True}
     form = NewReceiverForm(kind, request.POST or None, initial=initial)
@@ -256,7 +259,7 @@ def resend_delivery(request: HttpRequest, caller: Caller, delivery_id: uuid.UUID
         title=_("Tell %(name)s again") % {"name": row.receiver.name},
         apply_label=_("Send again"),
         action=change,
-        trail=[(reverse("web:incidents"), _("Incidents")), (back, row.incident.title)],
+        trail=[(reverse("web:incidents"), _("Incidents")), (back, spoken(row.incident.title))],
         done=back,
         curl=curl(request, "POST", f"/deliveries/{delivery_id}/resend", query=reason_of(request)),
     )

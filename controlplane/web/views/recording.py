@@ -28,7 +28,7 @@ def recording_rules(request: HttpRequest, caller: Caller) -> HttpResponse:
     document = rules.current()
     shown = groups(document)
     context = {
-        "section": "dashboard",
+        "section": "recording_rules",
         "groups": shown,
         "is_edited": rules.is_edited(),
         "evaluated": any(line.evaluated_at for group in shown for line in group.lines),
@@ -53,7 +53,7 @@ def edit_recording_rules(request: HttpRequest, caller: Caller) -> HttpResponse:
             rules.replace(unit, document)
 
         proposal = Proposal(
-            section="dashboard",
+            section="recording_rules",
             title=_("Change the recording rules"),
             apply_label=_("Apply"),
             action=change,
@@ -72,14 +72,14 @@ def edit_recording_rules(request: HttpRequest, caller: Caller) -> HttpResponse:
 def _form_page(request: HttpRequest, form: RuleFileForm) -> HttpResponse:
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
     line = curl(request, "GET", "/recording-rules")
-    context = {"section": "dashboard", "form": form, "trail": _trail(), "call_line": line}
+    context = {"section": "recording_rules", "form": form, "trail": _trail(), "call_line": line}
     return render(request, "web/recording_form.html", context, status=status)
 
 
 @page(Role.OPERATOR)
 def reset_recording_rules(request: HttpRequest, caller: Caller) -> HttpResponse:
     proposal = Proposal(
-        section="dashboard",
+        section="recording_rules",
         title=_("Go back to the built-in recording rules"),
         apply_label=_("Go back"),
         action=rules.reset,

@@ -19,6 +19,7 @@ from controlplane.remediation.models import OPEN_STATES, UNMENDED_STATES, Mode, 
 from controlplane.web.access import page
 from controlplane.web.convergence import followed
 from controlplane.web.curl import curl, reason_of
+from controlplane.web.labels import action_label
 from controlplane.web.shown.capacity import loss_of
 from controlplane.web.views.review import Proposal, confirm
 
@@ -74,11 +75,12 @@ def begin_repair(request: HttpRequest, caller: Caller, remediation_id: int) -> H
     return _confirmed(
         request,
         caller,
-        title=_("Repair %(node)s: %(action)s") % {"node": row.node, "action": row.action},
+        title=_("Repair %(node)s: %(action)s") % {"node": row.node, "action": action_label(row.action)},
         label=_("Begin it"),
         action=lambda unit: services.act_on(unit, remediation_id),
         path=f"/remediations/{remediation_id}/act",
-        note=f"{note} {loss}".strip(),
+        note=note,
+        whom=loss,
     )
 
 
@@ -131,6 +133,7 @@ def _confirmed(
     method: str = "POST",
     body: dict[str, Any] | None = None,
     dangerous: bool = True,
+    whom: str = "",
 ) -> HttpResponse:
     back = reverse("web:repairs")
 
@@ -138,7 +141,9 @@ def _confirmed(
         action(unit)
 
     proposal = Proposal(
-        section="repairs", title=title, apply_label=label, action=act, trail=[(back, _("Repairs"))], done=back,
+        section="repairs", title=title, apply_label=label, leave_label=_("Back"), action=act,
+        trail=[(back, _("Repairs"))], done=back,
         curl=curl(request, method, path, query=reason_of(request), body=body), note=note, dangerous=dangerous,
+        whom=whom,
     )  # fmt: skip
     return confirm(request, caller, proposal)

@@ -12,10 +12,19 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
 from controlplane.core.errors import Refused
-from controlplane.core.models import AuditEntry
 from controlplane.core.security import Caller
 from controlplane.web.forms.common import ReasonForm, RefusableForm
-from controlplane.web.writing import Action, ChangedMeanwhile, MadeAlready, carry_out, rehearse
+from controlplane.web.shown import touched
+from controlplane.web.writing import (
+    Action,
+    ChangedMeanwhile,
+    MadeAlready,
+    Rehearsal,
+    carry_out,
+    is_made,
+    rehearse,
+)
+from wire.canonical import Document
 
 
 @dataclass(frozen=True)
@@ -23,8 +32,9 @@ class Proposal:
     """A write that a person is asked to confirm.
 
     `trail` leads from the section to the page that it is about, each step an address and its label; `done` is the
-    address after it. `note` says what it does to whom; `carried` holds what was typed on the page before; `curl` is the
-    REST call that does the same. Where it cannot be done, `refused_title` and `refused_note` say what that means.
+    address after it. `note` says what it does, `whom` to which tenants; `carried` holds what was typed on the page
+    before; `curl` is the REST call that does the same. `leave_label` is the way out, where “Cancel” could be read as
+    the act itself. Where it cannot be done, `refused_title` and `refused_note` say what that means.
     """
 
     section: str
@@ -36,6 +46,10 @@ class Proposal:
     curl: str
     note: str = ""
     dangerous: bool = False
+    # Empty: of a dangerous write it is found from `patch`, or, where that is None, from what it does.
+    whom: str = ""
+    patch: Document | None = None
+    leave_label: str = ""
     carried: RefusableForm | None = None
     refused_title: str = ""
     refused_note: str = ""
@@ -66,20 +80,28 @@ def propose(request: HttpRequest, caller: Caller, proposal: Proposal) -> HttpRes
             notice = _("Someone changed this meanwhile. Below is what applying would do now.")
         except MadeAlready:
             # The button was pressed twice, or the page sent anew: the answer is that of the first time.
-            published = AuditEntry.objects.filter(change_id=str(change_id), touches_config=True).exists()
-            return _done(proposal, change_id if published else None)
+            return _done(proposal, change_id if is_made(change_id, published=True) else None)
         else:
             return _done(proposal, unit.change_id if unit.patch else None)
+    rehearsal = rehearse(caller, proposal.action)
     context = {
         "section": proposal.section,
         "proposal": proposal,
-        "rehearsal": rehearse(caller, proposal.action),
+        "rehearsal": rehearsal,
+        "whom": _whom(proposal, rehearsal),
         "reason": reason,
         "notice": notice,
         "change_id": uuid.uuid4(),
     }
     status = HTTPStatus.CONFLICT if notice else HTTPStatus.UNPROCESSABLE_ENTITY if reason.errors else HTTPStatus.OK
     return render(request, "web/review.html", context, status=status)
+
+
+def _whom(proposal: Proposal, rehearsal: Rehearsal) -> str:
+    """Which tenants it touches; of what is not dangerous only where the proposal itself says it."""
+    if proposal.whom or not proposal.dangerous or not rehearsal.shown.objects:
+        return proposal.whom
+    return touched.in_words(rehearsal.patch if proposal.patch is None else proposal.patch)
 
 
 def _change_id(request: HttpRequest) -> uuid.UUID | None:

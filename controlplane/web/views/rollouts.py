@@ -101,6 +101,7 @@ def rollouts(request: HttpRequest, caller: Caller) -> HttpResponse:
         "rows": rows,
         "paged": start is not None,
         "next_address": following and f"{reverse('web:rollouts')}?before={following}",
+        **followed(request, caller),
         "curl_rollouts": curl(request, "GET", "/rollouts"),
     }
     return render(request, "web/rollouts.html", context)
@@ -144,6 +145,7 @@ def change_rollout(request: HttpRequest, caller: Caller, rollout_id: int, verb: 
         curl=curl(request, "POST", f"/rollouts/{rollout_id}/{verb}", query=reason_of(request)),
         note=_note(row, verb),
         dangerous=chosen.dangerous,
+        whom=tenants_of([name for name in (row.pool, row.new_pool) if name]) if chosen.dangerous else "",
         refused_title=_("Cannot be done now"),
     )
     return confirm(request, caller, proposal)
@@ -158,6 +160,4 @@ def _note(row: Rollout, verb: str) -> str:
     if verb == "abort" and (held := Engine.objects.filter(held_out_by=row.holder).count()):
         text = ngettext("%(count)d engine stays out of service.", "%(count)d engines stay out of service.", held)
         said.append(text % {"count": held})
-    if VERBS[verb].dangerous:
-        said.append(tenants_of([name for name in (row.pool, row.new_pool) if name]))
-    return " ".join(filter(None, said))
+    return " ".join(said)

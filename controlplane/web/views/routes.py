@@ -110,7 +110,8 @@ def _tried(form: TrialForm) -> tuple[Document, Document | None]:
 def test_route(request: HttpRequest, caller: Caller) -> HttpResponse:
     """A request as a client sends it. It is no write: the form is sent so that it stands in no log."""
     form = SentForm(request.POST or None, paths=_PATHS)
-    answer, line = None, curl(request, "POST", "/routes/test", body={"request": {"path": _PATHS[0], "body": {}}})
+    example = {"request": {"path": _PATHS[0], "body": {"model": "MODEL", "messages": []}, "tenant": "NAME"}}
+    answer, line = None, curl(request, "POST", "/routes/test", body=example)
     if form.is_bound and form.is_valid():
         try:
             question = _sent(form)
@@ -197,7 +198,7 @@ def _tried_draft(form: RouteForm, name: str) -> Document:
 def delete_route(request: HttpRequest, caller: Caller, name: str) -> HttpResponse:
     row = ROUTES.get(name)
     note = _("Requests that it matched take the next rule that does; what no rule matches is refused (no_route).")
-    return _PAGES.delete(request, caller, name, f"{note} {tenants_of(row.pools or {})}".strip())
+    return _PAGES.delete(request, caller, name, note, tenants_of(row.pools or {}))
 
 
 @page(Role.OPERATOR)

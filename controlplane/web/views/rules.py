@@ -135,6 +135,9 @@ def delete_rule(request: HttpRequest, caller: Caller, name: str) -> HttpResponse
     def change(unit: UnitOfWork) -> None:
         RULES.delete(unit, name)
 
+    note = [_("What it says now ends, and receivers are told so.")]
+    if row and row.pack:
+        note.append(_("It does not come again with a later version."))
     proposal = Proposal(
         section=SECTION,
         title=_("Delete the rule %(name)s") % {"name": name},
@@ -143,7 +146,7 @@ def delete_rule(request: HttpRequest, caller: Caller, name: str) -> HttpResponse
         trail=[*_trail(), (reverse("web:rule", args=[name]), name)],
         done=reverse("web:rules"),
         curl=curl(request, "DELETE", f"/rules/{name}", query=reason_of(request)),
-        note=_("It does not come again with a later version. What it says now ends.") if row and row.pack else "",
+        note=" ".join(note),
         dangerous=True,
     )
     return confirm(request, caller, proposal)

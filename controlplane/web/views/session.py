@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST
 from controlplane.core import oidc_rows as rows
 from controlplane.core.models import User
 from controlplane.web import oidc
-from controlplane.web.access import start_page
+from controlplane.web.access import UNSENT, start_page
 from controlplane.web.forms.common import LoginForm
 
 
@@ -27,6 +27,7 @@ class LogIn(LoginView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = super().get_context_data(**kwargs)
+        context["unsent"] = UNSENT in self.request.GET
         if oidc.is_configured():
             context["provider"] = rows.NAME.read()
             context["provider_query"] = urlencode({"next": context["next"]})

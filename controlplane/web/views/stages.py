@@ -20,7 +20,7 @@ from controlplane.web import differences
 from controlplane.web.access import page
 from controlplane.web.asked import number_in
 from controlplane.web.convergence import followed
-from controlplane.web.curl import begun, curl, reason_of
+from controlplane.web.curl import curl, reason_of
 from controlplane.web.forms.stage import StageForm, read_change
 from controlplane.web.panels import shared_panel
 from controlplane.web.shown.staging import of_document_patch, of_stage, told
@@ -116,10 +116,17 @@ def _form_page(request: HttpRequest, form: StageForm) -> HttpResponse:
         "form": form,
         "running": stages.running(),
         "shown": differences.shortened(found),
-        "call_line": curl(request, "POST", "/config/stages", query=reason_of(request), body=begun(form)),
+        "call_line": curl(request, "POST", "/config/stages", query=reason_of(request), body=_begins(form)),
     }
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
     return render(request, "web/stage_form.html", context, status=status)
+
+
+def _begins(form: StageForm) -> dict[str, Any]:
+    """The body of the REST call as the form stands, where it can be read."""
+    typed = {field.html_name: field.value() for field in form if field.value() not in (None, "")}
+    asked = StageForm({"change": "{}", "then": "wait", **typed})
+    return asked.values() if asked.is_valid() else {"patch": {}, "first": 1}
 
 
 def _trail(stage_id: int | None = None) -> list[tuple[str, str]]:
@@ -152,7 +159,7 @@ def promote_stage(request: HttpRequest, caller: Caller, stage_id: int) -> HttpRe
 
 @page(Role.OPERATOR)
 def take_back_stage(request: HttpRequest, caller: Caller, stage_id: int) -> HttpResponse:
-    stages.get(stage_id)
+    row = stages.get(stage_id)
     proposal = Proposal(
         section=SECTION,
         title=_("Take stage %(number)d back") % {"number": stage_id},
@@ -162,5 +169,7 @@ def take_back_stage(request: HttpRequest, caller: Caller, stage_id: int) -> Http
         done=reverse("web:stage", args=[stage_id]),
         curl=curl(request, "POST", f"/config/stages/{stage_id}/take-back", query=reason_of(request)),
         note=_("Its targets get what all others have."),
+        dangerous=True,
+        patch=row.patch,
     )
     return confirm(request, caller, proposal)

@@ -15,6 +15,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Refused
@@ -40,7 +41,8 @@ HISTORY_ROWS = 10
 @page(judge=any_of_theirs)
 def tenants(request: HttpRequest, caller: Caller) -> HttpResponse:
     wanted = Wanted.of(request)
-    found = Tenant.objects.filter(name__icontains=wanted.text).annotate(keys_count=Count("keys"))
+    named = Q(name__icontains=wanted.text) | Q(display_name__icontains=wanted.text)
+    found = Tenant.objects.filter(named).annotate(keys_count=Count("keys"))
     found = within(found, "name", caller.tenants).select_related(*services.TENANTS.related)
     page_of = listed(found.order_by("name"), wanted)
     context = {
@@ -137,21 +139,39 @@ def edit_tenant(request: HttpRequest, caller: Caller, name: str) -> HttpResponse
         trail=[(reverse("web:tenants"), _("Tenants")), (back, name)],
         done=back,
         curl=curl(request, "PATCH", f"/tenants/{name}", query=reason_of(request), body=values),
-        note=f"{_what_it_does(values)} {effect_in_words(name, values)}".strip(),
-        dangerous=bool(values.get("blocked")),
+        note=f"{_what_it_does(current, values)} {effect_in_words(name, values)}".strip(),
+        dangerous=bool(values.get("blocked")) or any(_takes_away(current, values, field) for field in _ALLOWED),
         carried=form,
     )
     return _propose_or_show(request, caller, proposal, form, name)
 
 
-def _what_it_does(values: Mapping[str, Any]) -> str:
+# What becomes of requests for what the lists of a tenant allow no more.
+_ALLOWED = {
+    "models": gettext_lazy("Requests for a model that it may not use any more are refused (model_not_allowed)."),
+    "priority_classes": gettext_lazy(
+        "Requests of a class that it may not use any more are refused (priority_class_not_allowed)."
+    ),
+}
+
+
+def _takes_away(current: Mapping[str, Any], values: Mapping[str, Any], field: str) -> bool:
+    """Whether a list that is changed lacks what it had; None allows all."""
+    if (after := values.get(field)) is None:
+        return False
+    return current[field] is None or not set(current[field]) <= set(after)
+
+
+def _what_it_does(current: Mapping[str, Any], values: Mapping[str, Any]) -> str:
     if values.get("blocked"):
         return _(
             "Every new request of this tenant will be refused, with all of its keys. Streams that run are not cut."
         )
+    said = [str(text) for field, text in _ALLOWED.items() if _takes_away(current, values, field)]
     if any(values.get(field) is not None for field in ("tpm_limit", "rpm_limit", "daily_token_budget")):
-        return _("Requests over a limit are answered with 429 and the time to wait. Streams that run are not cut.")
-    return ""
+        over = _("Requests over a limit are answered with 429 and the time to wait. Streams that run are not cut.")
+        said.append(over)
+    return " ".join(said)
 
 
 @page(Role.OPERATOR)
@@ -169,7 +189,7 @@ def new_tenant(request: HttpRequest, caller: Caller) -> HttpResponse:
     if request.POST.get("step") == "edit" or not readable:
         return _form_page(request, _with_refusals(caller, form, create), back)
 
-    body = {"name": name, **{field: value for field, value in values.items() if value is not None}}
+    body = {"name": name, **{field: value for field, value in values.items() if value not in (None, "")}}
     proposal = Proposal(
         section="tenants",
         title=_("New tenant %(name)s") % {"name": name},

@@ -31,7 +31,7 @@ def versions(request: HttpRequest, caller: Caller) -> HttpResponse:
     rows, following = service.page(limit=ROWS_PER_PAGE, after=start)
     body = {"family": "FAMILY", "version": "VERSION", "model": "MODEL"}
     context = {
-        "section": "fleet",
+        "section": "versions",
         "lines": versions_read.lines(rows),
         "next_address": following and f"{reverse('web:versions')}?before={following}",
         **followed(request, caller),
@@ -54,15 +54,16 @@ def retire_version(request: HttpRequest, caller: Caller, version_id: int) -> Htt
         service.retire(unit, version_id)
 
     proposal = Proposal(
-        section="fleet",
+        section="versions",
         title=title,
         apply_label=_("Retire it"),
         action=retire,
         trail=[(reverse("web:versions"), _("Versions of models"))],
         done=reverse("web:versions"),
         curl=curl(request, "POST", f"/model-versions/{version_id}/retire", query=reason_of(request)),
-        note=f"{note} {tenants_of(pools)}".strip(),
+        note=note,
         dangerous=True,
+        whom=tenants_of(pools),
         refused_title=_("This version is not retired"),
     )
     return confirm(request, caller, proposal)
@@ -74,7 +75,7 @@ def bring_version_back(request: HttpRequest, caller: Caller, version_id: int) ->
         service.bring_back(unit, version_id)
 
     proposal = Proposal(
-        section="fleet",
+        section="versions",
         title=_("Bring %(version)s back") % {"version": _named(version_id)},
         apply_label=_("Bring it back"),
         action=bring_back,

@@ -15,13 +15,16 @@ from controlplane.core.changes import UnitOfWork
 from controlplane.core.errors import Conflict, Refused
 from controlplane.core.models import Role
 from controlplane.core.security import Caller
+from controlplane.fleet.models import Pool
 from controlplane.fleet.services import POOLS
 from controlplane.planner import what_if as service
 from controlplane.web.access import page
 from controlplane.web.asked import number_in
+from controlplane.web.convergence import followed
 from controlplane.web.curl import begun, curl, reason_of
 from controlplane.web.forms.what_if import WhatIfForm
 from controlplane.web.shown import what_if as shown
+from controlplane.web.views.comes_first import POOL, Asked, comes_first
 from controlplane.web.views.review import Proposal, confirm, propose
 
 ROWS_PER_PAGE = 50
@@ -33,7 +36,7 @@ def what_ifs(request: HttpRequest, caller: Caller) -> HttpResponse:
     rows, following = service.page(ROWS_PER_PAGE, start)
     lines = [shown.line_of(row) for row in rows]
     context: dict[str, Any] = {
-        "section": "planner",
+        "section": "what_ifs",
         "lines": lines,
         "paged": start is not None,
         "next_address": following and f"{reverse('web:what_ifs')}?{urlencode({'before': following})}",
@@ -44,6 +47,13 @@ def what_ifs(request: HttpRequest, caller: Caller) -> HttpResponse:
 
 @page(Role.OPERATOR)
 def new_what_if(request: HttpRequest, caller: Caller) -> HttpResponse:
+    if not Pool.objects.exists():
+        asked = Asked(
+            "what_ifs", _("Try engine settings"), _trail(),
+            _("Settings are tried on the load of a pool: a model comes first, then a pool of it, then its requests."),
+            ("POST", "/what-if"), {"pool": "POOL"},
+        )  # fmt: skip
+        return comes_first(request, caller, POOL, asked)
     if request.method != "POST":
         return _form_page(request, WhatIfForm(initial={"pool": request.GET.get("pool", "")}))
     form = WhatIfForm(request.POST)
@@ -55,7 +65,7 @@ def new_what_if(request: HttpRequest, caller: Caller) -> HttpResponse:
         service.begin(unit, values)
 
     proposal = Proposal(
-        section="planner",
+        section="what_ifs",
         title=_("Try engine settings"),
         apply_label=_("Begin"),
         action=change,
@@ -75,7 +85,7 @@ def new_what_if(request: HttpRequest, caller: Caller) -> HttpResponse:
 def _form_page(request: HttpRequest, form: WhatIfForm) -> HttpResponse:
     status = HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
     line = curl(request, "POST", "/what-if", query=reason_of(request), body=begun(form))
-    context = {"section": "planner", "form": form, "trail": _trail(), "call_line": line}
+    context = {"section": "what_ifs", "form": form, "trail": _trail(), "call_line": line}
     return render(request, "web/what_if_form.html", context, status=status)
 
 
@@ -84,7 +94,7 @@ def what_if(request: HttpRequest, caller: Caller, run_id: int) -> HttpResponse:
     run = service.get(run_id)
     report = run.report
     context = {
-        "section": "planner",
+        "section": "what_ifs",
         "line": shown.line_of(run),
         "run": run,
         "report": report,
@@ -93,6 +103,7 @@ def what_if(request: HttpRequest, caller: Caller, run_id: int) -> HttpResponse:
         "load": report and shown.peak_load(report),
         "reasons": shown.reasons(report) if report else [],
         "calibration": report and report.get("calibration"),
+        **followed(request, caller),
         "curl_what_if": curl(request, "GET", f"/what-if/{run_id}"),
         "trail": _trail(),
     }
@@ -107,13 +118,15 @@ def cancel_what_if(request: HttpRequest, caller: Caller, run_id: int) -> HttpRes
         service.cancel(unit, run_id)
 
     proposal = Proposal(
-        section="planner",
+        section="what_ifs",
         title=_("Cancel this what-if"),
         apply_label=_("Cancel it"),
+        leave_label=_("Back"),
         action=change,
         trail=_trail(),
         done=reverse("web:what_if", args=[run_id]),
         curl=curl(request, "POST", f"/what-if/{run_id}/cancel", query=reason_of(request)),
+        note=_("It ends within seconds, and what its runs have found is not kept. No engine notices it."),
         dangerous=True,
     )
     return confirm(request, caller, proposal)
@@ -131,7 +144,7 @@ def use_what_if(request: HttpRequest, caller: Caller, run_id: int) -> HttpRespon
         POOLS.update(unit, run.pool, {"engine_arguments": arguments})
 
     proposal = Proposal(
-        section="planner",
+        section="what_ifs",
         title=_("Use these settings in pool %(name)s") % {"name": run.pool},
         apply_label=_("Apply"),
         action=change,

@@ -72,7 +72,8 @@ def import_configuration(request: HttpRequest, caller: Caller) -> HttpResponse:
         curl=line,
         note=_("All of it becomes one revision, or none of it."),
         carried=form,
-        dangerous=allowed,
+        # What a section lacks is removed.
+        dangerous=True,
     )
     try:
         return propose(request, caller, proposal)

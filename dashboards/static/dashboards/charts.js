@@ -280,7 +280,8 @@
   // Before the first drag of each.
   document.addEventListener("pointerdown", ({ target }) => {
     const graph = target.closest(".layers .js-plotly-plot");
-    if (graph && graph.parentElement.closest("[id]").id in (whole?.figures ?? {})) watch(graph);
+    const chart = graph?.parentElement.closest("[id]").id;
+    if (chart && whole && (chart in whole.figures || chart === "heat")) watch(graph);
   }, true);
   form.addEventListener("change", ({ target }) => {
     if (target.name === "from" || target.name === "to") return;

@@ -17,8 +17,9 @@
   };
 
   const lasted = (ms) => {
+    // Pages say "6 dk", where the browser's own short form is "6 dk.".
     const [size, unit] = [[86_400_000, "day"], [3_600_000, "hour"], [60_000, "minute"]].find(([least]) => ms >= 2 * least) ?? [1000, "second"];
-    return new Intl.NumberFormat(language, { style: "unit", unit, unitDisplay: "short", maximumFractionDigits: 0 }).format(ms / size);
+    return new Intl.NumberFormat(language, { style: "unit", unit, unitDisplay: "short", maximumFractionDigits: 0 }).format(ms / size).replace(/\.$/, "");
   };
   const clock = (ms) => new Date(ms).toISOString().slice(11, 16);
 

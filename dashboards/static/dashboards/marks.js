@@ -13,6 +13,7 @@
 
   const marks = new Map();
   let changed = () => {};
+  let marked = () => {};
   let range = [-Infinity, Infinity];
 
   // Plotly reads tags in texts.
@@ -142,6 +143,7 @@
   const add = (more) => {
     for (const mark of more) marks.set(mark.id, mark);
     list();
+    marked();
   };
 
   // All that there are, of the time from `from` to `to` (ms).
@@ -163,9 +165,16 @@
     document.querySelector("#choices [name=hide]").value = names;
     list();
     changed();
+    marked();
   });
 
   window.headworks = Object.assign(window.headworks ?? {}, {
-    marks: { set, add, over, open, moved: (from, to) => { range = [from, to]; list(); }, onChange: (action) => { changed = action; } },
+    marks: {
+      set, add, over, open,
+      moved: (from, to) => { range = [from, to]; list(); },
+      onChange: (action) => { changed = action; },
+      // Also of new ones.
+      onMarked: (action) => { marked = action; },
+    },
   });
 })();

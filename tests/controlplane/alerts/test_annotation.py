@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
 
 from controlplane.alerts.annotation import refusal, rendered
-from controlplane.alerts.rule_queries import QUERIES_MAX, RuleQueries
+from controlplane.alerts.rule_queries import QUERIES_MAX, Allowance, RuleQueries
 from controlplane.alerts.template_parts import RANGE_MAX, TEXT_MAX, Found
 from controlplane.telemetry.promql.errors import BadQuery, QueryError, TooMuch, Unavailable
 from controlplane.telemetry.results import Sample
@@ -200,6 +201,19 @@ def test_texts_that_ask_for_long_keep_no_other_rule_waiting():
     assert shown[:2] == ["1", "1"]
     assert "takes longer than 5 s" in shown[2]
     assert store.asked == ["a", "b"]
+
+
+def test_texts_of_many_rules_ask_no_longer_than_a_round_has():
+    store, now = Store([Sample({}, 0, 1.0)]), itertools.count(0, 4)
+    in_round = Allowance(10)
+    text = "{{ query $labels.node | first | value }}"
+    shown = [
+        rendered(text, {"node": node}, 1.0, RuleQueries(store.instant, in_round, clock=lambda: float(next(now))))
+        for node in ("a", "b", "c", "d")
+    ]
+    assert shown[:3] == ["1"] * 3
+    assert "of all rules of a round ask takes longer than 10 s" in shown[3]
+    assert store.asked == ["a", "b", "c"]
 
 
 def test_a_range_over_more_than_anyone_reads_is_told_so():

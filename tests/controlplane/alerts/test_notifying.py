@@ -11,7 +11,7 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.alerts.models import Alert, Delivery, Incident, LastTold
+from controlplane.alerts.models import Alert, Delivery, Incident, LastTold, Receiver
 from controlplane.alerts.pipeline.stages import Standing
 from controlplane.alerts.services import alerts, deliveries, notifying
 from controlplane.alerts.services.alert_routes import ALERT_ROUTES
@@ -303,6 +303,23 @@ def test_a_receiver_that_is_deleted_within_a_round_keeps_no_other_from_being_tol
 
     monkeypatch.setattr(notifying, "standing", stale)
     assert look() == [("oncall", "first")]
+    assert [told.receiver.name for told in LastTold.objects.select_related("receiver")] == ["oncall"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_incident_whose_only_receiver_is_deleted_meanwhile_was_told_to_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fires()
+
+    def stale(now: datetime) -> Standing:
+        laid_down = standing(now)
+        Receiver.objects.all().delete()
+        return laid_down
+
+    monkeypatch.setattr(notifying, "standing", stale)
+    assert look() == []
+    assert Incident.objects.get().told_at is None
 
 
 @two_writers

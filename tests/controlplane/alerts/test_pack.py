@@ -116,7 +116,9 @@ def test_nothing_fires_in_a_fleet_that_is_well():
 
 def test_rules_and_runbooks_are_the_same():
     index = (RUNBOOKS / "index.md").read_text()
-    assert runbooks.pages() == {file.name: file.read_text() for file in RUNBOOKS.glob("*.md")}
+    assert runbooks.pages() == {
+        file.relative_to(RUNBOOKS).as_posix(): file.read_text() for file in RUNBOOKS.rglob("*.md")
+    }
     pages = {file.stem for file in RUNBOOKS.glob("*.md")} - {"index"}
     assert pages == {runbooks.slug_of(name) for name in RULES}
     for name, rule in RULES.items():

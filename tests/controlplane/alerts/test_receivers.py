@@ -8,6 +8,7 @@ from cryptography.fernet import Fernet
 from controlplane.alerts.models import Receiver
 from controlplane.alerts.receivers_api import router
 from controlplane.alerts.services.receivers import secret_of
+from controlplane.alerts.services.standing import routes_to_nobody
 from controlplane.core.models import AuditEntry, Role
 from controlplane.core.sealed import unseal
 from tests.controlplane.alerts.incident import URL
@@ -250,7 +251,7 @@ def test_a_route_that_leads_to_nobody_that_is_on_says_so(admin):
 
     assert warned(admin.patch("/receivers/a", {"enabled": False})) == []
     assert warned(admin.patch("/receivers/b", {"enabled": False})) == ["nobody is told any more of what goes by r"]
-    says = "all of these are switched off: nobody is told of what matches"
+    says = "none of these takes messages now: nobody is told of what matches"
     assert warned(admin.patch("/alert-routes/r", {"order": 3})) == [says]
     assert warned(admin.post("/alert-routes", {"name": "s", "receivers": ["a"]})) == [says]
     # Nobody is meant.
@@ -258,6 +259,21 @@ def test_a_route_that_leads_to_nobody_that_is_on_says_so(admin):
     assert warned(admin.delete("/alert-routes/s")) == []
     admin.patch("/receivers/a", {"enabled": True})
     assert warned(admin.patch("/alert-routes/r", {"order": 4})) == []
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_route_of_a_receiver_that_is_off_and_one_that_hears_nothing_leads_to_nobody(admin, is_gone):
+    other = {"name": "other", "url": URL} if is_gone else {"name": "other", "kind": "heartbeat", "secret": URL}
+    for body in ({"name": "a", "url": URL}, other):
+        assert admin.post("/receivers", body).status_code == 201
+    admin.post("/alert-routes", {"name": "r", "receivers": ["a", "other"]})
+    if is_gone:
+        Receiver.objects.get(name="other").delete()
+    (warning,) = admin.patch("/receivers/a", {"enabled": False}).json()["warnings"]
+    assert warning["message"] == "nobody is told any more of what goes by r"
+    # Of one whose receivers are all gone everyone is told.
+    Receiver.objects.all().delete()
+    assert routes_to_nobody() == {}
 
 
 def test_a_state_says_what_became_of_what_was_sent(admin, viewer):

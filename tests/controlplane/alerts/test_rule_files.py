@@ -26,6 +26,7 @@ from controlplane.core.yaml_text import write_yaml
 from tests.controlplane.conftest import Rest
 from tests.controlplane.core.access import routes_of
 from tests.services import service_binary
+from wire.problems import MAX_PROBLEMS
 
 pytestmark = pytest.mark.django_db
 PATH = "/rules-file"
@@ -262,6 +263,23 @@ def test_what_other_projects_write_is_refused_whole_or_taken_but_for_what_is_lef
     assert (quiet["severity"], quiet["keep_firing_for_ms"]) == ("info", 300_000)
     again = post(operator, exported()).json()
     assert (again["changed"], again["item"]["left"]) == (False, ["TargetDown", "Quiet"])
+
+
+def test_of_much_that_is_left_out_the_first_is_named_and_the_rest_counted(operator):
+    rules = [{"alert": f"A{number}", "expr": "up >"} for number in range(MAX_PROBLEMS + 7)]
+    document = {"groups": [{"name": "g", "rules": [*rules, {"alert": "Down", "expr": "up == 0"}]}]}
+    answer = post(operator, write_yaml(document), "&skip=true").json()
+    assert answer["item"]["created"] == ["Down"]
+    *first, last = answer["warnings"]
+    assert [each["path"] for each in first] == [f"/groups/0/rules/{number}/expr" for number in range(MAX_PROBLEMS)]
+    assert last["message"] == "left out: 7 more, which are not named"
+
+
+def test_a_long_name_is_not_told_whole_with_each_problem(operator):
+    rules = [{"alert": f"A{number}", "expr": "up >"} for number in range(20)]
+    refused = post(operator, write_yaml({"groups": [{"name": "g" * 50_000, "rules": rules}]}))
+    assert len(refused.json()["problems"]) == 21
+    assert len(refused.content) < 100_000
 
 
 def test_what_is_left_out_removes_nothing(operator):

@@ -12,6 +12,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from controlplane.alerts import rule_loop
 from controlplane.alerts.models import Alert, Incident, Rule, RuleSeries
 from controlplane.alerts.rule_loop import evaluate_due
 from controlplane.alerts.rule_result import Found
@@ -137,6 +138,38 @@ def test_a_text_asks_the_store_at_the_moment_of_the_evaluation_and_while_nothing
     assert depths == [depth] * 6
 
 
+def test_once_the_time_of_a_round_is_spent_texts_say_so_and_the_rules_go_on(monkeypatch):
+    # The first query spends it.
+    monkeypatch.setattr(rule_loop, "ROUND_SHARE", 0.0)
+    annotations = {"summary": '{{ query "count(kv_use)" | first | value }} engines'}
+    rule(annotations=annotations)
+    with unit_of_work(SYSTEM, "a test") as unit:
+        RULES.create(unit, "Next", {"expr": "kv_use > 0.8", "annotations": annotations})
+    samples("e-1", {0: 0.95, 1: 0.95, 2: 0.1})
+    for at in (START, START + INTERVAL):
+        assert evaluate_due(itertools.repeat(at).__next__) == 2
+        told = {one.rule.name: one.annotations["summary"] for one in RuleSeries.objects.select_related("rule")}
+        assert told["Full"] == "1 engines"
+        assert "what the texts of all rules of a round ask takes longer" in told["Next"]
+        assert Alert.objects.filter(state="firing").count() == 2
+    assert evaluate_due(lambda: START + 2 * INTERVAL) == 2
+    assert states() == {}
+
+
+def test_a_label_that_nothing_answers_for_ends_no_alert_and_begins_none(monkeypatch, viewer):
+    rule(labels={"least": '{{ query "min(kv_use)" | first | value }}'})
+    samples("e-1", {0: 0.95, 1: 0.95, 2: 0.95})
+    evaluate(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(rule_loop, "ROUND_SHARE", -1.0)
+        evaluate(1)
+    assert "its labels are not known now" in viewer.get("/rules/Full").json()["last_error"]
+    assert [(one.state, one.labels["least"]) for one in Alert.objects.all()] == [("firing", "0.95")]
+    evaluate(2)
+    assert viewer.get("/rules/Full").json()["last_error"] is None
+    assert Alert.objects.count() == 1
+
+
 def test_an_error_is_shown_and_changes_nothing(monkeypatch, viewer):
     rule()
     samples("e-1", {0: 0.95, 2: 0.95})
@@ -164,6 +197,16 @@ def test_a_fault_of_our_own_is_shown_and_keeps_no_other_rule_from_its_turn(monke
     assert evaluate_due(lambda: START) == 2
     assert "ZeroDivisionError" in viewer.get("/rules/Full").json()["last_error"]
     assert Incident.objects.get().title == "Next"
+
+
+def test_a_storm_of_one_rule_is_one_incident_of_all_its_alerts():
+    rule()
+    at_ms = int(START.timestamp() * 1000) - 1000
+    series = [named("kv_use", [(at_ms, 0.95)], engine=f"e-{number}") for number in range(800)]
+    store(store_path(), series, Owner("node", "n-1"))
+    evaluate(0)
+    assert Rule.objects.get().last_error == ""
+    assert (Incident.objects.count(), Alert.objects.filter(state="firing").count()) == (1, 800)
 
 
 def test_more_series_than_the_limit_are_an_error_and_open_nothing(monkeypatch):

@@ -132,6 +132,8 @@ def test_tokens_and_keys_that_end_soon_are_told_of_and_others_are_not():
     assert {labels for name, labels in values if name == "headworks_api_token_expiry_time_seconds"} == {
         (("token", "soon"), ("user", "ada"))
     }
+    made_at = ApiToken.objects.get(name="soon").created_at
+    assert values[key("api_token_made_time_seconds", user="ada", token="soon")] == made_at.timestamp()
     assert values[key("tenant_key_expiry_time_seconds", tenant="acme")] == soon.timestamp()
     assert values[key("metric_writer_token_expiry_time_seconds", writer="east")] == NOW.timestamp()
     TenantKey.objects.filter(pk=first.pk).update(replaced_by=second)

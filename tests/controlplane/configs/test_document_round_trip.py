@@ -44,6 +44,7 @@ def documents(draw: st.DrawFn) -> Any:
         return {key: draw(fields) for key in sorted(keys)}
 
     tenant = {
+        "display_name": st.sampled_from(["Müşteri & <b>", "客户", "on", "a: b # c"]),
         "tpm_limit": limits,
         "blocked": st.just(True),
         "max_tokens_cap": st.integers(1, 2**40),

@@ -154,8 +154,8 @@ def test_promising_more_than_can_be_held_is_a_warning_with_numbers(pool: Rest) -
     answer = pool.patch("/tenants/acme", {"max_parallel_requests": 10})
     assert warned(answer) == OVERSUBSCRIBED
     message = answer.json()["warnings"][0]["message"]
-    for number in (12 * CONTEXT, 90_000, "2 tenants", "109 %"):
-        assert str(number) in message
+    for number in (f"{12 * CONTEXT:,}", "90,000", "2 tenants", "109 %"):
+        assert number in message
     assert capacity(pool)["oversubscribed"] is True
 
 

@@ -10,6 +10,8 @@ from django.db import connection
 
 from controlplane.core.changes import SYSTEM, UnitOfWork, unit_of_work
 
+# Longer than a statement may take (`statement_timeout`): one that waits for a lock ends by itself.
+END_SECONDS = 70
 Ends = list[type[BaseException] | None]
 two_writers = pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite has one writer at a time")
 
@@ -28,11 +30,13 @@ def at_once(*acts: Callable[[], object]) -> Ends:
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(acts))]
+    # Of one that never ends no end is known, and the run must not wait for it.
+    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(acts))]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(END_SECONDS)
+    assert not any(thread.is_alive() for thread in threads), f"an act did not end within {END_SECONDS} s"
     return ends
 
 

@@ -29,6 +29,11 @@ def test_it_observes_until_a_person_has_it_act(world: World, policy_on: None, po
     assert Remediation.objects.count() == 1
 
 
+def test_what_it_would_do_is_said_in_words(world: World, policy_on: None, post: Post) -> None:
+    post(event(detail=XID_95))
+    assert said(world.look()) == ("observed", "would reset gpu; the policy observes only")
+
+
 def test_a_faulty_gpu_is_drained_reset_verified_and_back_in_service(acting: World, post: Post) -> None:
     post(event(detail=XID_95))
     assert acting.look().state == State.DRAINING

@@ -13,15 +13,15 @@ from controlplane.core.models import AuditEntry, Target
 from controlplane.fleet.models import Act
 from controlplane.rollouts import runner
 from controlplane.rollouts.models import Rollout
-from tests.controlplane.configs.staging import acknowledge
 from tests.controlplane.conftest import Rest
 from tests.controlplane.core.racing import at_once, two_writers
-from tests.controlplane.rollouts.conftest import do_acts, report
-from tests.controlplane.rollouts.test_rollouts import (
+from tests.controlplane.rollouts.conftest import report
+from tests.controlplane.rollouts.driving import (
     RED_BLACK,
     RED_BLACK_ACTS,
     RESTART,
     RESTART_ACTS,
+    asked_to_restart,
     begun,
     held_out,
     pools_of,
@@ -72,18 +72,6 @@ def test_a_worker_that_is_killed_at_each_write_leaves_it_to_the_next_and_nothing
     entries = AuditEntry.objects.filter(noun="route", key="all", action="update")
     led = [(str(after["pools"]), str(after["fallbacks"])) for after in entries.values_list("after", flat=True) if after]
     assert len(led) == len(set(led)) == (4 if body is RED_BLACK else 0)
-
-
-def asked_to_restart(fleet: Rest, gateway: Any, newest: Any) -> str:
-    """A rolling restart whose first engine is drained, and its agent asked for the restart."""
-    path = begun(fleet, RESTART)
-    for act in ("drain", "restart"):
-        runner.look_at_all()
-        acknowledge(gateway, newest())
-        runner.look_at_all()
-        if act == "drain":
-            do_acts()
-    return path
 
 
 def test_an_engine_whose_restart_was_begun_before_it_was_cancelled_comes_back_when_that_has_ended(

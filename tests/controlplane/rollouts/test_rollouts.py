@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,61 +10,23 @@ from django.utils import timezone
 
 from controlplane.core.changes import SYSTEM, unit_of_work
 from controlplane.core.models import AuditEntry, Target
-from controlplane.fleet.models import Act, Engine, Model, Node, Pool
+from controlplane.fleet.models import Node, Pool
 from controlplane.rollouts import facts, runner, services
 from controlplane.rollouts.machine import Decision
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.observed import Facts
 from controlplane.routing.models import Route
-from tests.controlplane.configs.staging import acknowledge
 from tests.controlplane.conftest import REASON, Rest
-from tests.controlplane.rollouts.conftest import do_acts
-
-QUICK = [{"share_permille": 500, "for_seconds": 1}, {"share_permille": 1000, "for_seconds": 1}]
-RED_BLACK = {
-    "kind": "red_black", "pool": "old", "new_pool": "new", "steps": QUICK, "keep_warm_seconds": 0,
-    "watch": {"go_on_unjudged": True},
-}  # fmt: skip
-RESTART = {"kind": "rolling_restart", "pool": "old"}
-# What agents are asked for, in order.
-RED_BLACK_ACTS = ["new-1 warm_up", "new-2 warm_up", "old-1 drain", "old-2 drain", "old-1 stop", "old-2 stop"]
-RESTART_ACTS = ["old-1 drain", "old-1 restart", "old-2 drain", "old-2 restart"]
-
-
-def begun(rest: Rest, body: dict[str, Any], **more: Any) -> str:
-    answer = rest.post("/rollouts", {**body, **more})
-    assert answer.status_code == 201, answer.content
-    return f"/rollouts/{answer.json()['item']['id']}"
-
-
-def held_out() -> dict[str, str]:
-    return dict(Engine.objects.exclude(held_out_by="").values_list("name", "held_out_by"))
-
-
-def pools_of(name: str = "all") -> Any:
-    return Route.objects.get(name=name).pools
-
-
-def rounds(step: Callable[[], list[str]], done: Callable[[], bool], most: int = 60) -> list[str]:
-    """Rounds until something is so; all that agents did meanwhile."""
-    acted: list[str] = []
-    for _ in range(most):
-        acted += step()
-        if done():
-            return acted
-        # As if the time that steps last had passed.
-        _age_steps()
-    raise AssertionError(Rollout.objects.latest("pk").said)
-
-
-def _age_steps() -> None:
-    for row in Rollout.objects.all():
-        for each in row.steps.filter(state="running"):
-            if each.evidence.get("since_ms"):
-                each.evidence["since_ms"] -= 60_000
-            if each.kind == "verify" and each.begun_at:
-                each.begun_at -= timedelta(seconds=60)
-            each.save()
+from tests.controlplane.rollouts.driving import (
+    QUICK,
+    RED_BLACK,
+    RED_BLACK_ACTS,
+    age_steps,
+    begun,
+    held_out,
+    pools_of,
+    rounds,
+)
 
 
 def test_a_red_black_rollout_runs_from_gate_to_retired(fleet: Rest, step: Any, answered: list[Any]) -> None:
@@ -139,7 +100,7 @@ def test_people_pause_resume_and_take_it_back(fleet: Rest, operator: Rest, step:
     assert operator.post(f"{path}/pause").json()["item"]["state"] == "paused"
     for _ in range(3):
         step()
-        _age_steps()
+        age_steps()
     assert pools_of() == {"old": 500, "new": 500}
     assert operator.post(f"{path}/pause").status_code == 409
     assert operator.post(f"{path}/resume").json()["item"]["state"] == "running"
@@ -287,156 +248,6 @@ def test_new_engines_are_registered_in_a_pool_with_the_old_ones_settings(fleet: 
     assert held_out() == {"x-1": path.replace("/rollouts/", "rollout ")}
 
 
-def test_a_restart_goes_through_the_pool_one_engine_at_a_time(fleet: Rest, step: Any) -> None:
-    path = begun(fleet, RESTART)
-    acted = rounds(step, lambda: fleet.get(path).json()["state"] == "done")
-    assert acted == RESTART_ACTS
-    assert held_out() == {}
-
-
-def test_an_engine_that_comes_back_smaller_stops_it(fleet: Rest, step: Any, capacity: list[int]) -> None:
-    path = begun(fleet, RESTART, check_limit_seconds=10)
-    rounds(step, lambda: fleet.get(path).json()["steps"][0]["state"] == "done")
-    capacity[0] = 500
-    rounds(step, lambda: fleet.get(path).json()["state"] == "failed")
-    says = "after 10 s not as it was: old-1: its KV capacity fell from 1,000 to 500 tokens"
-    assert fleet.get(path).json()["said"] == says
-    assert list(held_out()) == ["old-1"]
-    assert fleet.post(f"{path}/return").json()["item"]["state"] == "returning"
-    assert held_out() == {}
-
-
-def test_what_no_agent_has_begun_is_asked_of_none_when_it_ends(fleet: Rest, gateway: Any, newest: Any) -> None:
-    path = begun(fleet, RESTART)
-    runner.look_at_all()
-    acknowledge(gateway, newest())
-    runner.look_at_all()
-    assert [act.action for act in Act.objects.filter(state="waiting")] == ["drain"]
-    fleet.post(f"{path}/abort")
-    assert [act.state for act in Act.objects.all()] == ["cancelled"]
-
-
-def test_an_engine_that_is_being_restarted_comes_back_when_it_was(fleet: Rest, gateway: Any, newest: Any) -> None:
-    path = begun(fleet, RESTART)
-    for act in ("drain", "restart"):
-        runner.look_at_all()
-        acknowledge(gateway, newest())
-        runner.look_at_all()
-        assert Act.objects.get(state="waiting").action == act
-        if act == "drain":
-            do_acts()
-    Act.objects.filter(action="restart").update(state="running")
-    fleet.post(f"{path}/return")
-    runner.look_at_all()
-    assert fleet.get(path).json()["steps"][-1]["said"] == "waits for the end of restart of old-1"
-    assert list(held_out()) == ["old-1"]
-    Act.objects.filter(action="restart").update(state="done")
-    runner.look_at_all()
-    assert held_out() == {}
-
-
-def test_the_last_engine_of_a_pool_is_not_restarted_while_the_others_are_cordoned(fleet: Rest, step: Any) -> None:
-    path = begun(fleet, RESTART, engines=["old-1"])
-    Engine.objects.filter(name="old-2").update(cordoned=True)
-    for _ in range(3):
-        step()
-    assert fleet.get(path).json()["said"] == "no other engine of the pool takes work now: old-2"
-    Engine.objects.filter(name="old-2").update(cordoned=False)
-    rounds(step, lambda: fleet.get(path).json()["state"] == "done")
-
-
-def test_to_a_spare_and_back(fleet: Rest, step: Any) -> None:
-    path = begun(fleet, {"kind": "to_spare", "engines": ["old-2"]})
-    acted = rounds(step, lambda: fleet.get(path).json()["state"] == "done")
-    assert acted == ["old-2 drain", "old-2 sleep"]
-    Engine.objects.filter(name="old-2").update(condition="sleeping")
-    back = begun(fleet, {"kind": "from_spare", "engines": ["old-2"]})
-    assert rounds(step, lambda: fleet.get(back).json()["state"] == "done") == ["old-2 wake", "old-2 warm_up"]
-    assert held_out() == {}
-
-
-def test_what_a_failed_restart_left_out_of_service_comes_back_when_it_is_mended(fleet: Rest, step: Any) -> None:
-    path = begun(fleet, RESTART)
-    rounds(step, lambda: bool(held_out()))
-    runner.look_at_all()
-    assert do_acts("failed", "timeout") == ["old-1 drain"]
-    runner.look_at_all()
-    assert (fleet.get(path).json()["state"], set(held_out())) == ("failed", {"old-1"})
-    Engine.objects.filter(name="old-1").update(state="down")
-    back = begun(fleet, {"kind": "from_spare", "engines": ["old-1"]})
-    assert rounds(step, lambda: fleet.get(back).json()["state"] == "done") == ["old-1 start", "old-1 warm_up"]
-    assert held_out() == {}
-
-
-WRONG: list[tuple[dict[str, Any], str, str]] = [
-    ({"kind": "blue_green"}, "/kind", "kind"),
-    ({**RED_BLACK, "new_pool": "old"}, "/new_pool", "same_pool"),
-    ({**RED_BLACK, "new_pool": "none"}, "/new_pool", "reference"),
-    ({**RED_BLACK, "pool": "new", "new_pool": "old"}, "/new_pool", "has_traffic"),
-    ({**RED_BLACK, "steps": [{"share_permille": 500}]}, "/steps", "order"),
-    ({**RED_BLACK, "conditions": [{"name": "x", "expression": "up{"}]}, "/conditions/0/expression", "promql"),
-    ({**RED_BLACK, "engines": {"x": {"url": "x", "served_model": "m"}}}, "/new_pool", "unique"),
-    (
-        {**RED_BLACK, "new_pool": "next", "engines": {"x": {"url": "x", "served_model": "m"}}},
-        "/engines/x/url", "url",
-    ),
-    ({**RED_BLACK, "warm_up": {"schemas": ["[]"]}}, "/warm_up/schemas/0", "schema"),
-    ({**RESTART, "max_unavailable": 2}, "/max_unavailable", "range"),
-    ({**RESTART, "engines": ["new-1"]}, "/engines/new-1", "reference"),
-    ({**RESTART, "arguments": {"max num seqs": 1}}, "/arguments/max num seqs", "key"),
-    ({"kind": "to_spare", "engines": ["old-1", "old-2"]}, "/engines", "last_engine"),
-    ({"kind": "to_spare", "engines": ["old-1", "new-1"]}, "/engines", "one_pool"),
-    ({"kind": "from_spare", "engines": ["old-1"]}, "/engines", "no_spare"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("body", "path", "rule"), WRONG)
-def test_what_cannot_be_is_refused_by_name(fleet: Rest, body: dict[str, Any], path: str, rule: str) -> None:
-    answer = fleet.post("/rollouts", body)
-    assert answer.status_code == 422, answer.content
-    assert (path, rule) in [(problem["path"], problem["rule"]) for problem in answer.json()["problems"]], answer.content
-    assert not Rollout.objects.exists()
-
-
-def test_what_the_gate_stops_does_not_begin(fleet: Rest, nothing_in_the_way: list[str]) -> None:
-    nothing_in_the_way.append("n-new: 3 files of org/m-1 are missing")
-    problem = fleet.post("/rollouts", RED_BLACK).json()["problems"][0]
-    assert (problem["rule"], problem["message"]) == ("gate", "n-new: 3 files of org/m-1 are missing")
-
-
-def test_a_new_side_of_another_model_needs_rules_that_say_whose_requests_they_take(fleet: Rest) -> None:
-    limits = {"max_context_tokens": 8192, "default_max_tokens": 256, "max_tokens": 2048}
-    fleet.post("/models", {"name": "org/m-2", **limits})
-    Pool.objects.filter(name="new").update(model=Model.objects.get(name="org/m-2"))
-    problem = fleet.post("/rollouts", RED_BLACK).json()["problems"][0]
-    assert (problem["path"], problem["rule"]) == ("/new_pool", "any_model")
-    fleet.patch("/routes/all", {"match": {"models": ["org/m-1"]}})
-    begun(fleet, RED_BLACK)
-
-
-def test_an_engine_whose_node_forbids_it_is_named(fleet: Rest) -> None:
-    from controlplane.fleet.models import Node
-
-    Node.objects.filter(name="n-old").update(allowed_acts={"old-1": ["drain", "restart"]})
-    problems = fleet.post("/rollouts", RESTART).json()["problems"]
-    says = "the policy of node 'n-old' does not allow drain, restart on 'old-2'"
-    assert [problem["message"] for problem in problems] == [says]
-
-
-def test_one_rollout_a_pool_at_a_time(fleet: Rest) -> None:
-    begun(fleet, RED_BLACK)
-    for body in (RED_BLACK, RESTART, {"kind": "to_spare", "engines": ["new-1"]}):
-        answer = fleet.post("/rollouts", body)
-        assert (answer.status_code, answer.json()["code"]) == (409, "rollout"), answer.content
-
-
-def test_a_stage_that_changes_its_route_is_ended_first(fleet: Rest, gateway: Any) -> None:
-    stage = {"patch": {"routes": {"all": {"order": 7}}}, "targets": ["gateway/gw-1"]}
-    assert fleet.post("/config/stages", stage).status_code == 201
-    answer = fleet.post("/rollouts", RED_BLACK)
-    assert (answer.status_code, answer.json()["code"]) == (409, "staged")
-
-
 def test_a_node_that_vanishes_half_way_takes_it_back(fleet: Rest, step: Any, answered: list[Any]) -> None:
     answered[:] = [100.0]
     path = begun(fleet, RED_BLACK)
@@ -475,7 +286,7 @@ def test_a_step_is_watched_anew_after_no_worker_looked_for_longer_than_its_windo
     answered[:] = [100.0]
     path = begun(fleet, RED_BLACK, steps=[{"share_permille": 1000, "for_seconds": 100}])
     rounds(step, lambda: "watched for" in fleet.get(path).json()["said"])
-    _age_steps()
+    age_steps()
     Rollout.objects.update(look_at=timezone.now() - timedelta(seconds=1000))
     runner.look_at_all()
     assert fleet.get(path).json()["said"] == "watched for 0 of 5 s"
@@ -502,48 +313,3 @@ def test_every_write_is_in_the_audit(fleet: Rest, operator: Rest) -> None:
     assert [(entry.action, entry.reason) for entry in entries] == [
         ("create", "because of a test"), ("update", "lunch"),
     ]  # fmt: skip
-
-
-def test_a_new_version_is_published_when_its_engines_are_ready(fleet: Rest, step: Any) -> None:
-    fleet.post("/models", {"name": "org/m-2", "max_context_tokens": 8192})
-    engines = {"v-1": {"url": "http://10.0.0.8:8000", "served_model": "m", "node": "n-new"}}
-    body = {"kind": "versioned", "family": "m", "version": "2", "model": "org/m-2", "pool": "m-2", "like": "old"}
-    path = begun(fleet, {**body, "engines": engines})
-    assert list(held_out()) == ["v-1"]
-    rounds(step, lambda: fleet.get(path).json()["state"] == "done")
-    assert held_out() == {}
-    route = Route.objects.get(name="m-2")
-    assert (route.pools, list(route.match["models"])) == ({"m-2": 1000}, ["org/m-2"])
-    newest = fleet.get("/model-versions").json()["items"][0]
-    assert (newest["family"], newest["version"], newest["model"]) == ("m", "2", "org/m-2")
-
-
-VERSIONED = {"kind": "versioned", "family": "m", "version": "2.0", "model": "org/m-1", "pool": "new"}
-
-
-def test_what_cannot_be_published_is_refused_before_an_engine_is_touched(fleet: Rest) -> None:
-    published = fleet.post("/model-versions", {"family": "m", "version": "2.0", "model": "org/m-1"})
-    assert published.status_code == 201, published.content
-    answer = fleet.post("/rollouts", VERSIONED)
-    assert (answer.status_code, "is published already" in answer.json()["detail"]) == (409, True), answer.content
-    assert held_out() == {}
-
-
-def test_a_version_that_is_published_is_not_taken_back_and_one_that_is_not_leaves_service(
-    fleet: Rest, step: Any
-) -> None:
-    path = begun(fleet, VERSIONED)
-    rounds(step, lambda: fleet.get(path).json()["said"] == "publish begins" or not held_out())
-    assert fleet.post(f"{path}/return").status_code == 200
-    rounds(step, lambda: fleet.get(path).json()["state"] == "returned")
-    assert set(held_out()) == {"new-1", "new-2"}
-    again = begun(fleet, VERSIONED)
-    rounds(step, lambda: bool(fleet.get("/model-versions").json()["items"]))
-    assert fleet.post(f"{again}/return").status_code == 409
-
-
-def test_a_version_for_a_pool_of_another_model_is_refused(fleet: Rest) -> None:
-    fleet.post("/models", {"name": "org/m-2", "max_context_tokens": 8192})
-    body = {"kind": "versioned", "family": "m", "version": "2", "model": "org/m-2", "pool": "new"}
-    answer = fleet.post("/rollouts", body)
-    assert (answer.status_code, answer.json()["detail"][:8]) == (422, "/model: "), answer.content

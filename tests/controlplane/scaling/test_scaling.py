@@ -90,6 +90,13 @@ def test_it_goes_up_at_once_and_down_only_when_the_time_is_over(pool: Rest) -> N
     assert (row.wanted, row.desired) == (4, 4)
 
 
+@pytest.mark.parametrize(("held", "wanted"), [(1e300, 1_000_000_000), (float("inf"), 2)])
+def test_a_number_that_no_pool_can_have_keeps_no_pool_from_being_measured(pool: Rest, held: float, wanted: int) -> None:
+    told(kv_reserved_tokens=held)
+    measure(timezone.now())
+    assert signals(pool)["wanted_engines"] == wanted
+
+
 def came(number: float) -> None:
     """Requests that came to the pool within the last minute, however they ended."""
     now_ms = int(time.time()) * 1000
@@ -225,7 +232,12 @@ async def refusal(channel: grpc.aio.Channel, call: str, request: Any, answer: An
 
 @pytest.mark.parametrize(
     ("signal", "target", "value", "of_target", "of_value"),
-    [("desired_engines", "1", 3, 1, 3), ("queue_seconds", "2", 2.1, 2, 3), ("kv_use_ratio", "0.8", 0.9, 0, 1)],
+    [
+        ("desired_engines", "1", 3, 1, 3),
+        ("queue_seconds", "2", 2.1, 2, 3),
+        ("kv_use_ratio", "0.8", 0.9, 0, 1),
+        ("held_tokens", "1e15", 1e15, 10**15, 10**15),
+    ],
 )
 async def test_a_keda_that_reads_whole_numbers_alone_is_told_no_fewer(
     answers: Answers, signal: str, target: str, value: float, of_target: int, of_value: int
@@ -238,6 +250,25 @@ async def test_a_keda_that_reads_whole_numbers_alone_is_told_no_fewer(
         found = await ask(channel, "GetMetrics", asked, GetMetricsResponse.FromString)
     assert [(each.targetSize, each.targetSizeFloat) for each in spec.metricSpecs] == [(of_target, float(target))]
     assert [(each.metricValue, each.metricValueFloat) for each in found.metricValues] == [(of_value, value)]
+
+
+@pytest.mark.parametrize("value", [1e16, 2.0**63, 1e300, float("inf")])
+async def test_what_is_more_than_keda_can_count_is_told_as_the_most(answers: Answers, value: float) -> None:
+    answers.signals["held_tokens"] = value
+    metadata = ref(pool="chat", signal="held_tokens", target="1000")
+    async with serving(answers) as channel:
+        asked = GetMetricsRequest(scaledObjectRef=metadata, metricName="held_tokens")
+        found = await ask(channel, "GetMetrics", asked, GetMetricsResponse.FromString)
+    assert [(each.metricValue, each.metricValueFloat) for each in found.metricValues] == [(10**15, 1e15)]
+
+
+@pytest.mark.parametrize("target", ["1e19", "9223372036854775808", "1e300", "inf", "nan", "0", "-1", "0.0001", "many"])
+async def test_a_target_that_keda_cannot_count_by_is_refused_by_name(answers: Answers, target: str) -> None:
+    async with serving(answers) as channel:
+        metadata = ref(pool="chat", signal="held_tokens", target=target)
+        code, says = await refusal(channel, "GetMetricSpec", metadata, GetMetricSpecResponse.FromString)
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
+    assert "metadata target is needed for held_tokens, a number from 0.001 to 1e+15" in says
 
 
 async def test_keda_is_told_the_engines_that_the_pool_should_have(answers: Answers) -> None:

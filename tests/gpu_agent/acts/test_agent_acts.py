@@ -18,7 +18,7 @@ from wire.canonical import content_hash
 from wire.messages import LastKnownGood
 from wire.slices import keep_slice
 
-REPORT = "/api/v1/nodes/report"
+REPORT, NEWEST = "/api/v1/nodes/report", "/api/v1/config/snapshot"
 
 
 def act(action, order=1, engine="e1", **arguments):
@@ -98,11 +98,15 @@ async def stopped_before_it_began(control, engine_url, tmp_path, environment):
         await asyncio.to_thread(process.stop)
     asked = content(engine_url, act("sleep"))
     keep_slice(tmp_path / "state", LastKnownGood(4, content_hash(asked), asked))
+    return asked
 
 
 async def test_an_act_that_is_still_asked_for_is_done_though_no_other_slice_comes(control, engine_url, tmp_path):
     environment = policy_file(tmp_path, allow=["sleep"])
-    await stopped_before_it_began(control, engine_url, tmp_path, environment)
+    asked = await stopped_before_it_began(control, engine_url, tmp_path, environment)
+    # A control plane that comes up a while later.
+    control.refuse[NEWEST].extend([(503, "down")] * 3)
+    control.answers[NEWEST] = json.dumps(asked).encode()
     with agent(tmp_path, control.url, **environment):
         await control.stream()
         assert (await reported(control, all_ended(1)))[act_id(0)]["state"] == "done"
@@ -111,8 +115,12 @@ async def test_an_act_that_is_still_asked_for_is_done_though_no_other_slice_come
 async def test_an_act_that_was_taken_back_while_its_agent_was_away_is_not_begun(control, engine_url, tmp_path):
     environment = policy_file(tmp_path, allow=["sleep"])
     await stopped_before_it_began(control, engine_url, tmp_path, environment)
+    control.answers[NEWEST] = json.dumps(content(engine_url)).encode()
     with agent(tmp_path, control.url, **environment):
-        (await control.stream()).send(snapshot_event(5, content(engine_url)))
+        stream = await control.stream()
+        # However long it takes the stream to say so.
+        await until(lambda: control.gets[NEWEST] >= 3)
+        stream.send(snapshot_event(5, content(engine_url)))
         while (await control.ack())["revision"] != 5:
             pass
     assert "begins" not in (tmp_path / "log").read_text()
@@ -138,6 +146,7 @@ async def test_a_restart_survives_kill_9_of_the_agent_and_is_not_repeated(contro
         await until(lambda: unit.runs == 2)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
+    control.answers[NEWEST] = json.dumps(slice_).encode()
     with agent(tmp_path, control.url, **environment):
         await control.stream()
         again = await reported(control, lambda acts: bool(acts))
