@@ -49,6 +49,10 @@ class Project:
 def project(tmp_path, monkeypatch, capfd):
     # The plugins of the whole suite take longer to load than these tests.
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    # What whoever runs the suite wants of it is not wanted of these.
+    for name in ("FORCE_COLOR", "PYTEST_ADDOPTS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PY_COLORS", "0")
     monkeypatch.setattr(runner, "RUNS", {"embedded": ("-c", str(tmp_path / "pytest.ini"), str(tmp_path))})
     monkeypatch.setattr(runner, "PROCESSES", 1)
     return Project(tmp_path, capfd)

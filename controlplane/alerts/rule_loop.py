@@ -56,9 +56,11 @@ def _asked(rule: Rule, at: datetime, shared: query.SharedReads, texts: Allowance
     try:
         samples = query.instant(rule.expr, epoch_ms(at), shared=shared)
         labels = {**rule.labels, "severity": rule.severity}
-        ask = RuleQueries(partial(query.instant, at_ms=epoch_ms(at), shared=shared), texts)
+        instant = partial(query.instant, at_ms=epoch_ms(at), shared=shared)
+        # What a text has no time for is told in its place; a label that is not known would leave the rule blind.
+        asking = {"ask": RuleQueries(instant, texts), "ask_for_labels": RuleQueries(instant)}
         series_max = settings_rows.RULE_SERIES_MAX.read()
-        found = found_in(samples, alertname_of(rule), labels, series_max, annotations=rule.annotations, ask=ask)
+        found = found_in(samples, alertname_of(rule), labels, series_max, annotations=rule.annotations, **asking)
     except (query.QueryError, BadResult) as refused:
         log.warning("rule %s has no result: %s", rule.name, refused)
         error = str(refused)

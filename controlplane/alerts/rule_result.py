@@ -50,6 +50,7 @@ def found_in(
     *,
     annotations: Mapping[str, str] | None = None,
     ask: Ask = ask_nothing,
+    ask_for_labels: Ask | None = None,
 ) -> dict[str, Found]:
     """Each series of a result by the fingerprint of its alert's labels. Raises BadResult.
 
@@ -65,7 +66,7 @@ def found_in(
     for sample in samples:
         series = {name: storable_text(value) for name, value in sample.labels.items()}
         value = number(sample.value)
-        own = _own_labels(labels, series, value, ask)
+        own = _own_labels(labels, series, value, ask_for_labels or ask)
         merged = {name: text for name, text in {**series, **own, "alertname": alertname}.items() if text}
         merged.pop(METRIC_NAME, None)
         texts = {name: rendered(text, series, value, ask) for name, text in asking.items()}

@@ -84,7 +84,8 @@ class Forced:
             return {"standing": "expired", "shadowed_by": None}
         pool = self._pools.get(row.subject) if row.subject_kind == "engine" else None
         subjects = [(row.subject_kind, row.subject), *([("pool", pool)] if pool else [])]
-        held = self.turns(*subjects)[0]["name"]
+        # One that was deleted since it was read stands by itself.
+        held = next((each["name"] for each in self.turns(*subjects)), row.name)
         return {
             "standing": "holds" if held == row.name else "shadowed",
             "shadowed_by": None if held == row.name else held,

@@ -58,13 +58,25 @@ def ending_acts(names: Iterable[str], now: datetime) -> dict[str, str]:
     found = list(
         Act.objects.filter(may_matter, engine__name__in=list(names), action__in=_ENDING)
         .order_by("pk")
-        .values("act_id", "engine__name", "action", "state", "state_at", "node__reported_at", "node__reported_revision")
+        .values(
+            "act_id",
+            "engine__name",
+            "action",
+            "state",
+            "state_at",
+            "expires_at",
+            "node__reported_at",
+            "node__reported_revision",
+        )
     )
     silent_after = timedelta(seconds=settings_rows.TARGET_SILENT_SECONDS.read())
     revisions = _revisions([act["act_id"] for act in found if act["state"] == ActState.CANCELLED])
     ending = {}
     for act in found:
         if act["state"] == ActState.CANCELLED:
+            if act["node__reported_at"] and act["node__reported_at"] > act["expires_at"] + silent_after:
+                # Too late to begin it, and nothing of it was told: so of an agent that refuses newer slices.
+                continue
             asked_in, gone_in = revisions.get(act["act_id"], (None, None))
             told = (act["node__reported_at"], act["node__reported_revision"])
             if not may_run(Withdrawal(act["state_at"], asked_in, gone_in, *told), silent_after):

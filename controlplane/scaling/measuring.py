@@ -68,8 +68,8 @@ def _answer(name: str, now: datetime) -> dict[str, float]:
     except query.QueryError as error:
         log.warning("the scale signal %s is not known: %s", name, error)
         return {}
-    # A quantile over nothing is no number.
-    return {each.labels.get("pool", ""): each.value for each in samples if math.isfinite(each.value)}
+    # A quantile over nothing is no number, nor is what overflows once it is reckoned with.
+    return {each.labels.get("pool", ""): each.value for each in samples if math.isfinite(each.value * 1e6)}
 
 
 def _measure(pool: Pool, capacity: Capacity | None, found: Mapping[str, float | None], now: datetime) -> None:

@@ -57,7 +57,7 @@ class Tenant(models.Model):
     """A null limit is no limit; a null list allows all. `display_name`: what people call it; empty: its name."""
 
     name = models.CharField(max_length=63, unique=True)
-    display_name = models.CharField(max_length=120, blank=True)
+    display_name = models.CharField(max_length=120, blank=True, default="", db_default="")
     weight = models.PositiveBigIntegerField(default=1)
     blocked = models.BooleanField(default=False)
     tpm_limit = models.PositiveBigIntegerField(null=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable
 from functools import update_wrapper
 from http import HTTPStatus
@@ -17,7 +18,7 @@ from django.views.decorators.cache import never_cache
 from controlplane.core import sessions
 from controlplane.core.changes import Actor
 from controlplane.core.errors import Refused
-from controlplane.core.models import Role, User
+from controlplane.core.models import AuditEntry, Role, User
 from controlplane.core.nouns import some_of
 from controlplane.core.scope import Judge
 from controlplane.core.security import Caller
@@ -83,10 +84,19 @@ def _to_login(request: HttpRequest) -> HttpResponse:
         # A panel that refreshes itself: the whole page must go, not the log-in form into the panel.
         return HttpResponse(headers={"HX-Refresh": "true"})
     to_login = redirect_to_login(request.get_full_path())
-    if request.method == "POST":
+    if request.method == "POST" and not _was_made(request):
         # Whose log-in ended while the form was open, as by a role that was taken away, thinks that it was carried out.
         to_login["Location"] += f"&{UNSENT}=1"
     return to_login
+
+
+def _was_made(request: HttpRequest) -> bool:
+    """Whether the form's change is there: of a button that was pressed twice the first press may end the log-in."""
+    try:
+        change_id = uuid.UUID(request.POST.get("change_id") or request.POST.get("form_id") or "")
+    except ValueError:
+        return False
+    return AuditEntry.objects.filter(change_id=change_id).exists()
 
 
 def _error(request: HttpRequest, status: HTTPStatus, detail: str) -> HttpResponse:

@@ -39,7 +39,7 @@ class Wanted:
     def of(cls, request: HttpRequest, prefix: str = "", keep: Sequence[str] = ()) -> Wanted:
         """`?q=…&page=…`. What makes no sense there is as good as not said."""
         page = number_in(request, f"{prefix}page") or 1
-        text = text_in(request, f"{prefix}q").strip()[:_TEXT_MAX_CHARACTERS]
+        text = text_in(request, f"{prefix}q").strip()[:_TEXT_MAX_CHARACTERS].strip()
         kept = tuple((name, value) for name in keep if (value := text_in(request, name)[:_TEXT_MAX_CHARACTERS]))
         return cls(text, min(page, _PAGE_MAX), prefix, kept)
 

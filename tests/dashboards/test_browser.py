@@ -475,6 +475,7 @@ def asked_of(page: Page) -> list[float]:
     return [int(second) * 1000 for second in re.findall(r"(?:from|to)=(\d+)", page.url)]
 
 
+@pytest.mark.timeout(300)
 def test_what_happens_is_marked_on_the_heat_map_until_nothing_is_to_be_seen(
     site: Site, fleet: Fleet, open_page: OpenPage
 ) -> None:

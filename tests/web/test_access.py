@@ -35,7 +35,7 @@ from tests.web.traffic import traffic_nouns
 from tests.web.trying import done_run, waiting_run
 from tests.web.versioned import passive_version
 
-pytestmark = pytest.mark.both_databases
+pytestmark = [pytest.mark.both_databases, pytest.mark.timeout(600)]
 WORDS_OF_PROMETHEUS = {"alertname"}
 # Path by name in the URL configuration, and the role that may open it. What stands in braces is made by the fixture.
 PAGES = {

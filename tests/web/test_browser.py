@@ -233,6 +233,7 @@ def test_a_browser_that_is_logged_out_elsewhere_is_led_to_the_log_in(site: Site,
     page.wait_for_url("**/log-in/?next=/targets/", timeout=20_000)
 
 
+@pytest.mark.timeout(300)
 def test_an_open_page_says_that_the_server_is_away_and_of_when_it_is_and_follows_it_again(
     site: Site, browser: Browser
 ) -> None:

@@ -164,7 +164,9 @@ def test_the_shell_lines_say_the_reason_in_each_call_and_leave_what_it_sends_alo
     page = open_page("omar")
     page.goto(f"{site.url}/rules/Refused/edit/")
     page.locator("#id_expr").fill(f"rate({counter}[5m]) > 2")
-    page.locator("button[value=review]").click()
+    # What follows what is typed has to listen.
+    with page.expect_navigation():
+        page.locator("button[value=review]").click()
     page.get_by_label("Reason").fill("one is too few")
     call = shlex.split((page.locator("#curl-review").text_content() or "").replace("\\\n", ""))
     assert json.loads(call[call.index("--data") + 1]) == {"expr": f"rate({counter}[5m]) > 2"}

@@ -22,6 +22,7 @@ def test_a_number_is_kept_in_small_units() -> None:
     assert ScaledField(1000, decimal_places=3).clean("2.5") == 2500
 
 
+@pytest.mark.timeout(600)
 def test_no_form_asks_to_choose_from_nothing(admin: Client) -> None:
     """Where nothing was made yet, what comes first is said, with the way there and the REST call."""
     empty = list[str]()

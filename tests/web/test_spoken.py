@@ -108,6 +108,11 @@ def test_however_many_sentences_there_are_each_is_said() -> None:
         "engine a (b) is " * 3000 + ": c",
         "1 of 2 " * 3000 + "tokens would be promised",
         "a: " * 3000 + "healthy",
+        # What no service says, in the forms of what they say.
+        "node rack-1: its token ends in 1.5h",
+        f"clear for {'9' * 310} s",
+        "the limits of , tenants promise 5 tokens",
+        "the limits of 1,2,3 tenants promise 4,194,304 tokens",
     ],
 )
 def test_a_text_that_holds_itself_over_and_over_is_said_all_the_same(text: str) -> None:

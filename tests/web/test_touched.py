@@ -189,6 +189,7 @@ def test_where_nothing_is_served_differently_no_tenant_is_touched() -> None:
 
 
 @pytest.mark.both_databases
+@pytest.mark.timeout(600)
 def test_every_review_of_a_dangerous_write_names_tenants_or_says_that_none_is_touched(acme: str, admin: Client) -> None:
     names, seen, silent = fill(acme), 0, []
     for name, (path, _needed) in PAGES.items():

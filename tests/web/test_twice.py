@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import uuid
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import OperationalError
 from django.test import Client
 
@@ -105,11 +107,16 @@ def test_a_database_that_is_locked_says_so_and_the_form_may_be_sent_again(
     assert operator.post(f"/tenants/{acme}/edit/", sent).status_code == 302
 
 
-def sent_twice(client: Client, path: str, typed: dict[str, str]) -> list[Any]:
-    """A form without a review, as a browser sends it whose button is pressed twice."""
+def form_id_of(client: Client, path: str) -> str:
     named = re.search(r'name="form_id" value="([0-9a-f-]{36})"', client.get(path).content.decode())
     assert named
-    return [client.post(path, {**typed, "form_id": named[1]}) for _ in range(2)]
+    return named[1]
+
+
+def sent_twice(client: Client, path: str, typed: dict[str, str]) -> list[Any]:
+    """A form without a review, as a browser sends it whose button is pressed twice."""
+    form_id = form_id_of(client, path)
+    return [client.post(path, {**typed, "form_id": form_id}) for _ in range(2)]
 
 
 def test_the_key_of_an_engine_is_set_once_and_followed_twice(operator: Client) -> None:
@@ -131,3 +138,18 @@ def test_a_persons_own_password_is_changed_once_and_the_second_time_is_no_wrong_
     assert AuditEntry.objects.filter(noun="user", key="ada").count() == 1
     assert not LoginFailure.objects.exists()
     assert client.login(username="ada", password="another long sentence")
+
+
+def test_a_second_press_with_the_log_in_that_the_first_one_ended_is_not_told_that_nothing_was_done(
+    client: Client,
+) -> None:
+    client.force_login(User.objects.create_user("ada", password=PASSWORD, role=Role.VIEWER))
+    before = client.cookies[settings.SESSION_COOKIE_NAME].value
+    typed = {"current": PASSWORD, "password": "another long sentence", "again": "another long sentence"}
+    sent = {**typed, "form_id": form_id_of(client, "/account/password/")}
+    assert client.post("/account/password/", sent)["Location"] == "/account/?changed=password"
+    client.cookies[settings.SESSION_COOKIE_NAME] = before
+    second = client.post("/account/password/", sent)
+    assert second["Location"] == "/log-in/?next=/account/password/"
+    other = client.post("/account/password/", {**typed, "form_id": str(uuid.uuid4())})
+    assert other["Location"] == "/log-in/?next=/account/password/&unsent=1"

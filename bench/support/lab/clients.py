@@ -105,13 +105,17 @@ class Clients:
             self._do(self._stop(name))
 
     def endings(self, since: float, until: float, kinds: Iterable[str]) -> Counter[str]:
-        """How the requests of these kinds ended that were sent in that time."""
+        """How the requests of these kinds that were sent in that time ended; `open`: those that have not."""
         wanted = set(kinds)
-        return Counter(each.ending for each in list(self.ended) if since <= each.sent_at < until
-                       and each.kind in wanted)  # fmt: skip
+
+        def is_of_them(each: Ended | _Open) -> bool:
+            return since <= each.sent_at < until and each.kind in wanted
+
+        is_open = sum(map(is_of_them, self._under_way.copy()))
+        return Counter(each.ending for each in list(self.ended) if is_of_them(each)) + Counter({"open": is_open})
 
     def goodput(self, since: float, until: float, kinds: Iterable[str]) -> float:
-        """The part of what was sent in that time, and has ended, that was answered well; 0 of nothing."""
+        """The part of what was sent in that time that was answered well; 0 of nothing."""
         return good_part(self.endings(since, until, kinds))
 
     def left_from_before(self, moment: float, may_run: Collection[str] = ()) -> int:

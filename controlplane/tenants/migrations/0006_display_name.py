@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="tenant",
             name="display_name",
-            field=models.CharField(blank=True, default="", max_length=120),
-            preserve_default=False,
+            # Also for a process of before, which goes on until it is replaced.
+            field=models.CharField(blank=True, db_default="", default="", max_length=120),
         ),
     ]

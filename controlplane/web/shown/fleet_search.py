@@ -32,7 +32,7 @@ class Wanted:
     @classmethod
     def of(cls, request: HttpRequest) -> Wanted:
         """From the parameters of an address. What makes no sense there is as good as not said."""
-        health, pool = (text_in(request, name).strip()[:_TEXT_MAX_CHARACTERS] for name in _FILTERS)
+        health, pool = (text_in(request, name).strip()[:_TEXT_MAX_CHARACTERS].strip() for name in _FILTERS)
         nodes, engines = listed.Wanted.of(request), replace(listed.Wanted.of(request, "engines_"), text="")
         filters = tuple((name, value) for name, value in (("health", health), ("pool", pool)) if value)
         text = (("q", nodes.text),) if nodes.text else ()

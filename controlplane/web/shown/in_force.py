@@ -116,7 +116,7 @@ def _rows() -> Iterator[_Row]:
         for kind, noun, on_node in ((Node, "node", "name"), (Engine, "engine", "node__name"))
     )
     found: QuerySet[Any, Any] = limits.union(*cordons, all=True)
-    for values in found.order_by(F("expires_at").asc(nulls_last=True), "-noun", "name")[:ROWS]:
+    for values in found.order_by(F("expires_at").asc(nulls_last=True), "-noun", "name")[: 2 * ROWS]:
         limited = dict(zip(TEMPORARY_LIMITS, values[len(_COLUMNS) :], strict=True))
         yield _Row._make([*values[: len(_COLUMNS)], limited])
 

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from controlplane.alerts import rule_loop
+from controlplane.alerts import rule_loop, rule_queries
 from controlplane.alerts.models import Alert, Incident, Rule, RuleSeries
 from controlplane.alerts.rule_loop import evaluate_due
 from controlplane.alerts.rule_result import Found
@@ -143,8 +143,9 @@ def test_once_the_time_of_a_round_is_spent_texts_say_so_and_the_rules_go_on(monk
     monkeypatch.setattr(rule_loop, "ROUND_SHARE", 0.0)
     annotations = {"summary": '{{ query "count(kv_use)" | first | value }} engines'}
     rule(annotations=annotations)
+    labels = {"least": '{{ query "min(kv_use)" | first | value }}'}
     with unit_of_work(SYSTEM, "a test") as unit:
-        RULES.create(unit, "Next", {"expr": "kv_use > 0.8", "annotations": annotations})
+        RULES.create(unit, "Next", {"expr": "kv_use > 0.8", "annotations": annotations, "labels": labels})
     samples("e-1", {0: 0.95, 1: 0.95, 2: 0.1})
     for at in (START, START + INTERVAL):
         assert evaluate_due(itertools.repeat(at).__next__) == 2
@@ -161,7 +162,7 @@ def test_a_label_that_nothing_answers_for_ends_no_alert_and_begins_none(monkeypa
     samples("e-1", {0: 0.95, 1: 0.95, 2: 0.95})
     evaluate(0)
     with monkeypatch.context() as patched:
-        patched.setattr(rule_loop, "ROUND_SHARE", -1.0)
+        patched.setattr(rule_queries, "SECONDS_MAX", -1.0)
         evaluate(1)
     assert "its labels are not known now" in viewer.get("/rules/Full").json()["last_error"]
     assert [(one.state, one.labels["least"]) for one in Alert.objects.all()] == [("firing", "0.95")]

@@ -90,7 +90,7 @@ def test_it_goes_up_at_once_and_down_only_when_the_time_is_over(pool: Rest) -> N
     assert (row.wanted, row.desired) == (4, 4)
 
 
-@pytest.mark.parametrize(("held", "wanted"), [(1e300, 1_000_000_000), (float("inf"), 2)])
+@pytest.mark.parametrize(("held", "wanted"), [(1e300, 1_000_000_000), (1.7e308, 2), (float("inf"), 2)])
 def test_a_number_that_no_pool_can_have_keeps_no_pool_from_being_measured(pool: Rest, held: float, wanted: int) -> None:
     told(kv_reserved_tokens=held)
     measure(timezone.now())

@@ -22,9 +22,9 @@ _LIKE = {
         "reason": ".+",
         "words": ".*",
         "action": "[a-z ]+",
-        "time": r"\d+ s",
+        "time": r"\d{1,9} s",
         "id": r"\d+",
-        "of_tenants": r"[\d,]+ tenants?",
+        "of_tenants": r"\d{1,9}(?:,\d{3}){0,5} tenants?",
         "path": r"\S+",
         "command": "the [a-z]+ command",
         "inside": "(?:tensor parallelism within each, )?",
@@ -62,7 +62,7 @@ _STATES = {
 }
 _GROUP = re.compile(r"(?<=\d),(?=\d{3})")
 _GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-_UNIT = re.compile(r"(-?\d+(?:\.\d+)?)(ms|[dhms])(?![a-z])")
+_UNIT = re.compile(r"(?<![\d.,])(-?\d{1,9}(?=[dhm])|-?\d+(?:\.\d+)?(?=m?s))(ms|[dhms])(?![a-z])")
 
 
 def may_stand(name: str, value: str) -> bool:

@@ -53,7 +53,9 @@
     left = isWithin ? { target, focused, place: like(target, focused).indexOf(focused) } : null;
   });
   document.addEventListener("htmx:afterSwap", () => {
-    if (left && !left.focused.isConnected) like(left.target, left.focused)[left.place]?.focus({ preventScroll: true });
+    // One that is put in the place of its panel is another element.
+    const panel = left?.target.isConnected ? left.target : document.getElementById(left?.target.id);
+    if (panel && !left.focused.isConnected) like(panel, left.focused)[left.place]?.focus({ preventScroll: true });
     left = null;
   });
 })();
@@ -74,17 +76,19 @@
   "use strict";
   const { late } = document.currentScript.dataset;
   const opened = Date.now();
-  const cameAt = new WeakMap();
+  const cameAt = new Map();
+  // A panel with an id may be another element by now.
+  const known = (panel) => panel.id || panel;
   const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
   document.addEventListener("htmx:afterRequest", ({ detail: { elt: panel, successful } }) => {
     if (panel.matches("input, form")) return;
     panel.classList.toggle("late", !successful);
-    if (successful) cameAt.set(panel, Date.now());
+    if (successful) cameAt.set(known(panel), Date.now());
     else if (!panel.querySelector(":scope > .late-note")) {
       const note = document.createElement("p");
       note.className = "note warn late-note";
       note.setAttribute("role", "status");
-      note.textContent = late.replace("{time}", clock(cameAt.get(panel) ?? opened));
+      note.textContent = late.replace("{time}", clock(cameAt.get(known(panel)) ?? opened));
       panel.prepend(note);
     }
   });
