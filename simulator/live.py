@@ -82,7 +82,6 @@ class LiveAnswer:
             events = self._events(sequence, index, finished)
             self._conditions.hand_on(lambda: self._exchange.write_chunks(events))
         if not self._unfinished:
-            self._metrics.leaving += 1
             self._conditions.hand_on(self._finish)
 
     def _events(self, sequence: Sequence, index: int, finished: bool) -> bytes:
@@ -92,7 +91,6 @@ class LiveAnswer:
         return self._job.shape.token(self._identity, index, position, text, reason)
 
     def _finish(self) -> None:
-        self._metrics.leaving -= 1
         if self._is_over:
             return
         job = self._job

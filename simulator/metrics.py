@@ -77,9 +77,6 @@ class EngineMetrics(Collector):
         self.sleep_state: SleepState = "awake"
         # What the page says of the KV cache's size, beside what it is.
         self.told_capacity_factor = 1.0
-        # Answers that the engine has finished, and the process in front of it has not handed on yet. It counts them as
-        # running: vLLM's API process tells what runs once it has handed on what came with it.
-        self.leaving = 0
         self.finished = dict.fromkeys(FINISH_REASONS, 0)
         self.ttft = Histogram(TTFT_SECONDS)
         self.inter_token_latency = Histogram(TOKEN_GAP_SECONDS)
@@ -164,8 +161,9 @@ class EngineMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         scheduler = self.scheduler
         waiting = len(scheduler.waiting)
-        running = len(scheduler.running) + self.leaving
-        yield self._gauge("num_requests_running", "Number of requests in model execution batches.", running)
+        yield self._gauge(
+            "num_requests_running", "Number of requests in model execution batches.", len(scheduler.running)
+        )
         yield self._gauge("num_requests_waiting", "Number of requests waiting to be processed.", waiting)
         yield self._gauges(
             "num_requests_waiting_by_reason",

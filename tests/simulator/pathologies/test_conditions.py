@@ -225,21 +225,6 @@ def test_an_engine_that_ignores_cancels_makes_answers_for_nobody(start_engine: S
     assert engine.sample("vllm:generation_tokens_total") < 700
 
 
-def test_an_answer_runs_until_the_front_end_has_handed_it_on(start_engine: StartEngine) -> None:
-    """Who drains an engine by what it says of itself would cut the streams of a slow front end otherwise."""
-    engine = start_engine("--speed", "4")
-    assert set_conditions(engine, {"kind": "front_end_bound", "token_seconds": 10}) == 200
-    body = {"prompt": "hello", "max_tokens": 5, "ignore_eos": True, "stream": True}
-    asked = urllib.request.Request(f"{engine.url}/v1/completions", json.dumps(body).encode())
-    with urllib.request.urlopen(asked, timeout=10) as answer:
-        engine.wait_for_sample("vllm:generation_tokens_total", 5)
-        engine.wait_for_sample("vllm:request_success_total", 1)
-        assert engine.sample("vllm:num_requests_running") == 1
-        assert set_conditions(engine) == 200
-        assert b"[DONE]" in answer.read()
-    assert engine.sample("vllm:num_requests_running") == 0
-
-
 def test_a_leak_shows_as_use_of_the_cache(start_engine: StartEngine) -> None:
     engine = start_engine()
     assert set_conditions(engine, {"kind": "kv_leak", "share": 0.5}) == 200
