@@ -42,10 +42,8 @@ _PREEMPTION_THRASH = Pathology(
 _VRAM_FRAGMENTATION = Pathology(
     "vram_fragmentation",
     "engine/chat-1",
-    # It is to end before the stranger beside it is shown for itself (after four rounds, 12 s with --quick): the finding
-    # then has both, and the lever, which an end alone offers.
+    # Twice within the window that is looked back over.
     arguments={"chat-1": {"out-of-memory-seconds": 8}},
-    gpus=[GpuEvent("n1", (0,), fault.crowd)],
     lever="eager",
 )
 _PREFILL_STALL = Pathology(
