@@ -18,10 +18,11 @@ from django.views.decorators.cache import never_cache
 from controlplane.core import sessions
 from controlplane.core.changes import Actor
 from controlplane.core.errors import Refused
-from controlplane.core.models import AuditEntry, Role, User
+from controlplane.core.models import Role, User
 from controlplane.core.nouns import some_of
 from controlplane.core.scope import Judge
 from controlplane.core.security import Caller
+from controlplane.web.writing import is_made
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, Caller, P], HttpResponse]
@@ -96,7 +97,7 @@ def _was_made(request: HttpRequest) -> bool:
         change_id = uuid.UUID(request.POST.get("change_id") or request.POST.get("form_id") or "")
     except ValueError:
         return False
-    return AuditEntry.objects.filter(change_id=change_id).exists()
+    return is_made(change_id)
 
 
 def _error(request: HttpRequest, status: HTTPStatus, detail: str) -> HttpResponse:
