@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from wire.sketches import bucket_of_share, lowest_of
 
+# 95 % of a normal distribution lie below its mean and so many standard deviations.
+_NORMAL_95 = 1.645
 # Bucket → how many were of a length within.
 Lengths = Mapping[int, int]
 
@@ -62,6 +64,17 @@ def _within(budget: float, mean: float, variance: float, share: float) -> int:
     spread = math.sqrt(variance * share / (1 - share))
     root = 2 * budget / (math.sqrt(spread**2 + 4 * mean * budget) + spread)
     return math.floor(root**2)
+
+
+def growing_within(filling: float, permille: int) -> int:
+    """How many sequences stay within `permille` of a cache, where `filling` of them fill it on average.
+
+    They grow evenly from next to nothing, each at its own stage, so that they differ by 1/√3 of their mean. Of many the
+    sum is spread about normally: n + z·√(n/3) ≤ filling · permille ÷ 1000, z of 95 %: a quadratic in √n. At least 1.
+    """
+    spread = _NORMAL_95 / math.sqrt(3)
+    root = (math.sqrt(spread**2 + 4 * filling * permille / 1000) - spread) / 2
+    return max(1, math.floor(root**2))
 
 
 def longest_of(bucket: int) -> int:

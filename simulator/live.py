@@ -82,6 +82,7 @@ class LiveAnswer:
             events = self._events(sequence, index, finished)
             self._conditions.hand_on(lambda: self._exchange.write_chunks(events))
         if not self._unfinished:
+            self._metrics.leaving += len(self._indexes)
             self._conditions.hand_on(self._finish)
 
     def _events(self, sequence: Sequence, index: int, finished: bool) -> bytes:
@@ -91,6 +92,7 @@ class LiveAnswer:
         return self._job.shape.token(self._identity, index, position, text, reason)
 
     def _finish(self) -> None:
+        self._metrics.leaving -= len(self._indexes)
         if self._is_over:
             return
         job = self._job

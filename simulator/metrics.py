@@ -73,6 +73,9 @@ class EngineMetrics(Collector):
         self._labels = {"model_name": model_name, "engine": "0"}
         limits = scheduler.limits
         tokens = token_buckets(limits.max_model_len_tokens)
+        # Sequences that the core is done with, and whose answer the API process has not passed on. vLLM's tells what a
+        # step left running once it has passed on what the step made.
+        self.leaving = 0
         self.preemptions = self.prompt_tokens = self.generation_tokens = 0
         self.sleep_state: SleepState = "awake"
         # What the page says of the KV cache's size, beside what it is.
@@ -162,7 +165,9 @@ class EngineMetrics(Collector):
         scheduler = self.scheduler
         waiting = len(scheduler.waiting)
         yield self._gauge(
-            "num_requests_running", "Number of requests in model execution batches.", len(scheduler.running)
+            "num_requests_running",
+            "Number of requests in model execution batches.",
+            len(scheduler.running) + self.leaving,
         )
         yield self._gauge("num_requests_waiting", "Number of requests waiting to be processed.", waiting)
         yield self._gauges(

@@ -24,6 +24,7 @@ from wire.settings import base_url, number, whole_number
 
 _PAGE_TIMEOUT_SECONDS = 0.5
 _PAGE_LIMIT_BYTES = 4 << 20
+_COUNT = re.compile(r"[0-9]{1,6}")
 _RUNNING = re.compile(rb"^vllm:num_requests_running(?:\{[^}\n]*\})? ([0-9.eE+-]{1,32})", re.MULTILINE)
 
 
@@ -48,7 +49,9 @@ class EngineLoad:
     def step(self, seconds: float) -> Load:
         try:
             with urllib.request.urlopen(self._url, timeout=_PAGE_TIMEOUT_SECONDS) as answer:  # noqa: S310 - base_url
-                return Load(running_requests(answer.read(_PAGE_LIMIT_BYTES)))
+                # A simulated engine says itself what its core runs.
+                core = answer.headers.get("x-simulated-core-running", "")
+                return Load(int(core) if _COUNT.fullmatch(core) else running_requests(answer.read(_PAGE_LIMIT_BYTES)))
         except (OSError, ValueError, urllib.error.URLError):
             return Load(0, engine_up=False)
 

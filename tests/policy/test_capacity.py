@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -12,6 +13,7 @@ from policy.capacity import (
     Lengths,
     context_of_share,
     derive_max_num_seqs,
+    growing_within,
     longest_of,
     longest_of_share,
     mean_of,
@@ -52,6 +54,25 @@ def test_equal_lengths_need_no_caution():
     concurrency = derive_max_num_seqs(BUDGET, {bucket_of(4000): 7}, llama_bytes, 990)
     assert len(set(concurrency)) == 1
     assert concurrency.worst_case == CAPACITY // (-(-longest_of(bucket_of(4000)) // BLOCK_TOKENS) * BLOCK_TOKENS)
+
+
+@pytest.mark.parametrize("filling", [12, 40, 150, 1000])
+def test_sequences_that_grow_stay_within_a_cache_in_95_of_100_moments_and_one_more_tenth_would_not(filling: int):
+    rng = random.Random(filling)
+
+    def share_of_full(sequences: int) -> float:
+        # Contexts between nothing and their end, in means.
+        sums = (sum(rng.uniform(0, 2) for _ in range(sequences)) for _ in range(1000))
+        return sum(total > 0.9 * filling for total in sums) / 1000
+
+    fits = growing_within(filling, 900)
+    assert share_of_full(fits) < 0.08
+    assert share_of_full(math.ceil(1.1 * fits)) > 0.08
+
+
+@given(filling=st.floats(0, 1e6), permille=st.integers(1, 1000))
+def test_at_least_one_sequence_may_grow_and_never_more_than_fill_the_cache(filling: float, permille: int):
+    assert 1 <= growing_within(filling, permille) <= max(1.0, filling)
 
 
 def test_a_heavy_tail_lowers_what_the_average_promises():

@@ -36,7 +36,8 @@ class Kind:
 
     `ttft_seconds`, `tpot_seconds`, `whole_seconds`: what an answer must keep to be good; a stream the first two.
     `resends`: how often a request is sent again that was refused or left, `resend_seconds` after each time, whatever
-    Retry-After says.
+    Retry-After says. `gives_way`: it is of a class that is turned away first, and comes again until it is served: its
+    refusals are no loss, and it is no part of goodput.
     """
 
     tenant: str
@@ -48,6 +49,7 @@ class Kind:
     resends: int = 0
     resend_seconds: float = 0.1
     most_at_once: int = 400
+    gives_way: bool = False
 
 
 class Ended(NamedTuple):

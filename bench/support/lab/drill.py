@@ -14,7 +14,7 @@ from bench.support.lab.clients import Clients
 from bench.support.lab.findings import Found, Watch, finding, standing
 from bench.support.lab.fleet import Lab
 from bench.support.lab.goodput import BACKLOG_SECONDS, ENDED_SECONDS, Goodput
-from bench.support.lab.healthy import HEALTHY
+from bench.support.lab.healthy import HEALTHY, JUDGED
 from bench.support.lab.injection import Injection
 from bench.support.lab.pathology import Pathology
 from bench.support.lab.plan import ENGINES
@@ -33,8 +33,8 @@ class Result:
 
     Goodput is the part of the healthy traffic that was answered well: `goodput_after` of what was sent once all ran the
     lever and those who had come before were served or gone, which took `backlog_seconds`; `backlog_left` were not when
-    that was long enough. `endings_after`: how all of it ended. `others`: what else fired, and when. `load_a_core`:
-    processes of this machine that wanted a processor, for each that it has.
+    that was long enough. `endings_after`: by kind of client, how all of it ended. `others`: what else fired, and when.
+    `load_a_core`: processes of this machine that wanted a processor, for each that it has.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Result:
     goodput_after: float | None = None
     backlog_seconds: float = 0.0
     backlog_left: int = 0
-    endings_after: dict[str, int] = field(default_factory=dict)
+    endings_after: dict[str, dict[str, int]] = field(default_factory=dict)
     evidence: list[dict[str, Any]] = field(default_factory=list)
     load_a_core: float = 0.0
     problem: str = ""
@@ -86,7 +86,7 @@ class Drill:
         watch = Watch(self.lab.rest)
         watch.until(lambda _: False, seconds)
         now = time.monotonic()
-        goodput = self.clients.goodput(watch.since, now - ENDED_SECONDS, HEALTHY)
+        goodput = self.clients.goodput(watch.since, now - ENDED_SECONDS, JUDGED)
         return Result("healthy", others=watch.seconds_to, goodput_before=goodput)
 
     def run(self, pathology: Pathology) -> Result:
@@ -182,8 +182,14 @@ class Drill:
             until = settled + self.measure_seconds
             watch.until(lambda _: False, max(0.0, until + ENDED_SECONDS - time.monotonic()))
             result.goodput_after = self._goodput.since(settled)
-            result.endings_after = dict(self.clients.endings(settled, until, HEALTHY))
-            self.say("how they ended: " + ", ".join(f"{count} {how}" for how, count in result.endings_after.items()))
+            result.endings_after = {kind: dict(self.clients.endings(settled, until, [kind])) for kind in HEALTHY}
+            self.say(
+                "how they ended: "
+                + "; ".join(
+                    f"{kind} {', '.join(f'{count} {how}' for how, count in endings.items())}"
+                    for kind, endings in result.endings_after.items()
+                )
+            )
 
     def _left_from_before(self, moment: float) -> int:
         """Strangers who came before that moment and are not gone, and others who are not served."""

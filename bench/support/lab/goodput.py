@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from bench.support.lab.clients import Clients, good_part
-from bench.support.lab.healthy import HEALTHY
+from bench.support.lab.healthy import JUDGED
 
 # Requests that were sent so long ago have ended, but for few.
 ENDED_SECONDS = 12.0
@@ -57,7 +57,7 @@ class Goodput:
         left, ended = self.measure_seconds, Counter[str]()
         for since, until in reversed(self._well):
             begin = max(since, until - left)
-            ended += self.clients.endings(begin, until, HEALTHY)
+            ended += self.clients.endings(begin, until, JUDGED)
             left -= until - begin
             if left <= 0:
                 break
@@ -67,9 +67,9 @@ class Goodput:
         """Of one measurement from then on; it must be over for ENDED_SECONDS."""
         if not self.measure_seconds:
             return 0.0
-        return self.clients.goodput(moment, moment + self.measure_seconds, HEALTHY)
+        return self.clients.goodput(moment, moment + self.measure_seconds, JUDGED)
 
     def lately(self, seconds: float) -> float:
         """Of what was sent last and has ended; never of more than one measurement."""
         until, long = time.monotonic() - ENDED_SECONDS, min(seconds, self.measure_seconds)
-        return self.clients.goodput(until - long, until, HEALTHY) if long > 0 else 0.0
+        return self.clients.goodput(until - long, until, JUDGED) if long > 0 else 0.0

@@ -21,12 +21,14 @@ HEALTHY: dict[str, Kind] = {
     ),
     "agents": Kind("agents", asks.agents(MODEL, (2, 3, 4), 60), 0.15),
     "rag": Kind("rag", asks.retrieval(MODEL, EMBEDDER, 80), 0.25),
-    # A batch gives way, and asks again.
     "nightly": Kind(
         "nightly",
         asks.batch_lines(MODEL, LogNormal(250, 0.4, 600), 100),
         0.2,
         resends=2,
         resend_seconds=8.0,
+        gives_way=True,
     ),
 }
+# Whose answers are goodput.
+JUDGED = tuple(name for name, kind in HEALTHY.items() if not kind.gives_way)

@@ -35,9 +35,10 @@ _PREEMPTION_THRASH = Pathology(
     "pool/chat",
     conditions=_at_chat({"kind": "kv_overstated", "factor": 4.0}),
     lasting=True,
-    # Of no more weight than another: what the others lose is then of the cache, and not of their share.
-    tenants={"writers": {"weight": 4}},
-    traffic={"writers": Kind("writers", asks.writers(MODEL, 60, 400), 3.0)},
+    # Of so little weight that the others have a right to all that they ask for: what they lose is of the cache, and
+    # not of their share.
+    tenants={"writers": {"weight": 1}},
+    traffic={"writers": Kind("writers", asks.writers(MODEL, 60, 200), 8.0)},
 )
 _VRAM_FRAGMENTATION = Pathology(
     "vram_fragmentation",
@@ -78,7 +79,7 @@ _QUEUE_DEBT = Pathology(
     "queue_debt",
     "pool/chat",
     edits=[("pools", "chat", {"queue_cap": 500, "queue_ttl_ms": 60_000})],
-    tenants={"surge": {"weight": 4}},
+    tenants={"surge": {"weight": 2}},
     traffic={"surge": Kind("surge", asks.users(MODEL, _SHORT, LogNormal(150, 0.4, 250)), 9.0)},
 )
 _RETRY_STORM = Pathology(
@@ -92,7 +93,7 @@ _OPEN_ENDED_OUTPUT = Pathology(
     "open_ended_output",
     "pool/chat",
     edits=[("models", MODEL, {"default_max_tokens": 3000, "max_tokens": 3500})],
-    tenants={"talkative": {"weight": 12}},
+    tenants={"talkative": {"weight": 4}},
     traffic={"talkative": Kind("talkative", asks.open_ended(MODEL, _SHORT), 2.5)},
 )
 _GHOST_WORK = Pathology(
@@ -135,7 +136,7 @@ _API_SERVER_BOUND = Pathology(
     "engine/chat-1",
     # A GPU that is fast enough to wait for the process in front of it.
     arguments={"chat-1": {"speed": 1.0}},
-    conditions={"chat-1": [{"kind": "front_end_bound", "token_seconds": 0.009}]},
+    conditions={"chat-1": [{"kind": "front_end_bound", "token_seconds": 0.007}]},
     lasting=True,
     # What its process waits for is its own work, and not what else this machine does.
     go_first=("chat-1",),

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from controlplane.diagnosis.detector import Detector, Edit, Evidence, Finding, Fleet, Lever, PoolFacts, Readings
 from controlplane.diagnosis.detectors import promql
-from controlplane.diagnosis.detectors.capacity import Carried, carried, fitting_cap
+from controlplane.diagnosis.detectors.capacity import FILLED_PERMILLE, Carried, carried, fitting_cap
 from controlplane.diagnosis.detectors.confidence import combined
 from controlplane.diagnosis.detectors.kv_pressure import (
     LOOKS_SHARE,
@@ -20,12 +20,16 @@ from controlplane.diagnosis.detectors.kv_pressure import (
     Thrashing,
     thrashing,
 )
+from controlplane.diagnosis.detectors.measured import engines_of
 from controlplane.diagnosis.detectors.promises import tpot_seconds
 from controlplane.diagnosis.detectors.restarting import ROLL, desired, is_vllm, started_with
+from policy.capacity import growing_within
 
 _TPOT = "headworks_gateway_tpot_seconds"
 # By so much TPOT has risen, when it has.
 _RISEN = 1.25
+# A cache that preempts is full, whatever it was when it was looked at.
+_FULL = 0.9
 
 
 class PreemptionThrash(Detector):
@@ -87,7 +91,7 @@ class PreemptionThrash(Detector):
             evidence=tuple(evidence),
             pools=(pool,),
             tenants=tuple(sorted(fleet.tenants_of.get(pool, ()))),
-            levers=tuple(_levers(facts, fleet, seen, readings.by_pool("running").get(pool, 0.0), budget)),
+            levers=tuple(_levers(facts, fleet, readings.by_pool("running").get(pool, 0.0), use or 1.0, budget)),
         )  # fmt: skip
 
 
@@ -95,17 +99,18 @@ def _fullest(pool: str, readings: Readings) -> float | None:
     return max((use for (of, _), use in readings.by("kv_use", "pool", "engine").items() if of == pool), default=None)
 
 
-def _levers(facts: PoolFacts, fleet: Fleet, seen: Thrashing, running: float, budget: Carried | None) -> Iterator[Lever]:
+def _levers(facts: PoolFacts, fleet: Fleet, running: float, use: float, budget: Carried | None) -> Iterator[Lever]:
     pool = facts.row["name"]
-    # Who is put back is half grown on average, and so half a request's work is done in vain: as much of what runs does
-    # not fit. Where nothing ends, half of it is taken to.
-    fits = running / (1 + (2.0 if seen.share is None else seen.share) / 2)
-    cap = fitting_cap(facts.row["max_concurrency"], max(1.0, fits), 1.0, budget)
+    # Those that run fill the caches, whatever the engines say that these hold; those that were put back hold nothing.
+    engines = max(1, len(engines_of(facts, fleet)))
+    filling = max(1.0, running / max(_FULL, use))
+    within = engines * growing_within(filling / engines, FILLED_PERMILLE)
+    cap = fitting_cap(facts.row["max_concurrency"], within, FILLED_PERMILLE / 1000, budget)
     if cap is not None:
         yield Lever(
             key="concurrency",
             title=format_lazy(_("At most {cap} requests at the engines of {pool}"), cap=cap, pool=pool),
-            why=why_concurrency(cap, fits, budget),
+            why=_why(cap, filling, budget),
             edits=(Edit("pools", pool, {"max_concurrency": cap}),),
         )
     if budget is not None and is_vllm(facts, fleet):
@@ -141,6 +146,18 @@ def _arguments(facts: PoolFacts, fleet: Fleet, sequences: int) -> dict[str, str 
     tokens = started_with(facts, fleet, "max-num-batched-tokens")
     more = {} if tokens is None or tokens >= sequences else {"max-num-batched-tokens": sequences}
     return {"max-num-seqs": sequences, **more}
+
+
+def _why(cap: int, filling: float, budget: Carried | None) -> Promise:
+    if budget is not None and budget.together <= cap:
+        return why_concurrency(cap, filling, budget)
+    return format_lazy(
+        _(
+            "{running:.0f} sequences fill the KV cache, each at its own stage of growth. {cap} stay within nine tenths "
+            "of it in 95 of 100 moments. What is refused at the door costs no GPU time; what is preempted has."
+        ),
+        running=filling, cap=cap,
+    )  # fmt: skip
 
 
 def why_concurrency(cap: int, running: float, budget: Carried | None) -> Promise:

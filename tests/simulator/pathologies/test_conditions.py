@@ -12,6 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_agent.engines.start_phases import of_log
+from simulator.gpu.drive import EngineLoad, running_requests
+from simulator.gpu.load import Load
 from simulator.grammars import Grammars
 from simulator.metrics import EngineMetrics
 from simulator.pathologies.conditions import (
@@ -223,6 +226,28 @@ def test_an_engine_that_ignores_cancels_makes_answers_for_nobody(start_engine: S
     ask_and_leave(engine)
     engine.wait_for_sample(running, 0)
     assert engine.sample("vllm:generation_tokens_total") < 700
+
+
+def test_an_answer_runs_until_its_api_process_has_passed_it_on(start_engine: StartEngine) -> None:
+    engine = start_engine("--speed", "4")
+    assert set_conditions(engine, {"kind": "front_end_bound", "token_seconds": 1.0}) == 200
+
+    def page() -> tuple[str, bytes]:
+        with urllib.request.urlopen(f"{engine.url}/metrics", timeout=5) as answer:
+            return answer.headers["x-simulated-core-running"], answer.read()
+
+    def core_is_done_and_the_page_not() -> bool:
+        core, text = page()
+        return core == "0" and running_requests(text) == 1
+
+    body = json.dumps({"prompt": "hello", "max_tokens": 2, "ignore_eos": True}).encode()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(lambda: urllib.request.urlopen(f"{engine.url}/v1/completions", body, timeout=20).read())
+        wait_for(core_is_done_and_the_page_not, 10, "the answer to wait for its API process")
+        assert EngineLoad(engine.url).step(1.0) == Load(0)
+        assert asked.result()
+    assert page()[0] == "0"
+    engine.wait_for_sample("vllm:num_requests_running", 0)
 
 
 def test_a_leak_shows_as_use_of_the_cache(start_engine: StartEngine) -> None:

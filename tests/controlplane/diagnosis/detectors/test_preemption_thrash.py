@@ -90,13 +90,27 @@ def test_the_door_is_closed_first_and_engines_are_started_with_what_fits():
 
 
 def test_as_many_run_as_end_whatever_the_engine_says_that_it_holds():
-    """It tells of more KV cache than it has: 150 run, and for each that ends four are put back, half grown."""
-    (finding,) = found(preempted=20.0)
+    """It tells of four times the KV cache that it has: 150 run at 99 % of it."""
+    more = 4 * 100_000
+    told = helpers.fleet(
+        [helpers.pool(kv_capacity_tokens=more, lengths=helpers.lengths())],
+        engines=[helpers.engine(kv_capacity_tokens=more, arguments={"max-num-seqs": "256"})],
+    )
+    (finding,) = found(told)
+    # 151.5 fill it: n + 1.645 · √(n/3) ≤ 136.4.
     assert [lever.edits[0].changes for lever in finding.levers] == [
-        # For each that ends two requests' work is done in vain: a third of 150, in nine tenths.
-        {"max_concurrency": 45},
-        {"engine_arguments": {"max-num-seqs": 45}},
+        {"max_concurrency": 125},
+        {"engine_arguments": {"max-num-seqs": 125}},
     ]
+    assert "125 stay within nine tenths" in str(finding.levers[0].why)
+
+
+def test_of_several_engines_each_has_room_for_its_own_spread():
+    two = helpers.fleet([helpers.pool(engines=("e1", "e2"))], engines=[helpers.engine(), helpers.engine(name="e2")])
+    (alone,), (shared,) = found(helpers.fleet([helpers.pool()], engines=[helpers.engine()])), found(two)
+    # Twice n + 1.645 · √(n/3) ≤ 68.2.
+    assert alone.levers[0].edits[0].changes == {"max_concurrency": 125}
+    assert shared.levers[0].edits[0].changes == {"max_concurrency": 120}
 
 
 def test_the_seeds_own_budget_carries_tens_of_sequences_and_not_128():
