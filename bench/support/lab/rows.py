@@ -128,7 +128,7 @@ _SOCKETS = Pathology(
     # Room for all in the cache: it is files that long streams need more of.
     arguments={engine: {"kv-capacity-tokens": 24_000} for engine in _CHAT},
     conditions={"chat-1": [{"kind": "few_files", "spare": 26}]},
-    tenants={"readers": {"weight": 8}},
+    tenants={"readers": {"weight": 2}},
     traffic={"readers": Kind("readers", asks.writers(MODEL, 60, 300), 3.4)},
 )
 _API_SERVER_BOUND = Pathology(
