@@ -61,7 +61,7 @@ class Sockets(Detector):
     AT_LIMIT = 0.95
     # What requests may take of an engine's files: it goes on to answer its own health page, and connections that idle
     # until they are used again need some, too.
-    LEFT_IN_USE = 0.65
+    LEFT_IN_USE = 0.6
     # A cap below this share of what is under way refuses more than it helps.
     CAP_SHARE = 0.5
     # Ports from 1024 on, where Linux itself begins at 32768.
