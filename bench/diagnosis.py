@@ -17,13 +17,13 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.support.lab.clients import Clients
 from bench.support.lab.drill import Drill, Result
 from bench.support.lab.fleet import Lab, lab
-from bench.support.lab.healthy import HEALTHY
+from bench.support.lab.healthy import HEALTHY, JUDGED
 from bench.support.lab.rows import BY_NAME
 from bench.support.report import Targets, report
 from simulator.tokenizer import Words, train_tokenizer
@@ -66,7 +66,13 @@ def line(result: Result) -> str:
     wrong = f"; {result.problem}" if result.problem else ""
     goodput = f"goodput {result.goodput_before:.0%} → {result.goodput_injected:.0%} → {after}, {percent} of before"
     left = f"; {result.backlog_left} from before left" if result.backlog_left else ""
-    return f"{result.name:20} {found:12} {lever:28} {cleared:11} {goodput}{left}{others}{but}{busy}{wrong}"
+    gave_way = "".join(f"; {kind} {_answered(endings)}" for kind, endings in result.endings_after.items()
+                       if kind not in JUDGED)  # fmt: skip
+    return f"{result.name:20} {found:12} {lever:28} {cleared:11} {goodput}{gave_way}{left}{others}{but}{busy}{wrong}"
+
+
+def _answered(endings: Mapping[str, int]) -> str:
+    return f"{endings.get('good', 0)} of {sum(endings.values())}"
 
 
 def figures_of(results: Sequence[Result], healthy: Result | None, window_seconds: int) -> dict[str, float]:

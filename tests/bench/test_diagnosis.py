@@ -96,6 +96,13 @@ def test_a_line_says_when_the_machine_had_too_much_else_to_do() -> None:
     assert "12 processes a core" in line(result("queue_debt", load_a_core=12.4))
 
 
+def test_a_line_tells_how_much_was_answered_of_the_batch_that_is_no_part_of_goodput() -> None:
+    endings = {"support": {"good": 3, "late": 1}, "nightly": {"good": 1, "503 shed": 4}}
+    said = line(result("queue_debt", goodput_before=1.0, endings_after=endings))
+    assert "; nightly 1 of 5" in said
+    assert "support" not in said
+
+
 def test_goodput_is_of_those_kinds_and_that_time_alone() -> None:
     clients = Clients("http://127.0.0.1:1", {}, Words(train_tokenizer()))
     now = time.monotonic()
